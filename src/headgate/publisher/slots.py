@@ -96,6 +96,8 @@ class Snapshots:
 _log = logging.getLogger("headgate.publisher")
 
 PERSIST_SECONDS = 0.5
+WAIT_SECONDS = 0.1
+"""The interval at which a backend that waits for a slot checks whether it must end."""
 PLUGIN = "pgoutput"
 IDLE_TIMEOUT = "idle_replication_slot_timeout"
 _NAME = re.compile(r"[a-z0-9_]+\Z")
@@ -188,47 +190,32 @@ class Slots:
             position = self._log.end if position is None else position
             slot = Slot(name, plugin, database, position, position, temporary, two_phase, position if two_phase else INVALID, position)
             slot = replace(slot, failover=failover)
-            self._live[name] = Live(slot, owner=pid if temporary else None, persisted=position)
-            if temporary:
-                self._live[name].inactive_since = None
+            self._live[name] = Live(slot, active=pid, owner=pid if temporary else None, persisted=position, inactive_since=None)
         if not temporary:
             try:
                 self._catalog.change(lambda cursor: stored.create(cursor, slot), Step.SLOT)
             except BaseException:
-                with self._changed:
-                    self._live.pop(name, None)
+                self._remove(name)
                 raise
+        self.release(name, pid)
         return slot
 
-    def drop(self, name: str, pid: int, *, wait: bool = False, check: Callable[[], None] | None = None) -> None:
-        """Drop a slot. If it is active, wait for its release with `wait`, else raise 55006. `check` may raise to end the wait."""
+    def drop(self, name: str, pid: int, wait: Callable[[], None] | None = None) -> None:
+        """Drop a slot. `wait` as for `acquire`."""
         check_name(name)
-        with self._changed:
-            live = self._find(name)
-            if live.owner is not None and live.owner != pid:
-                raise PostgresError("55006", f'replication slot "{name}" is active for PID {live.owner}')
-            while live.active is not None:
-                if not wait:
-                    raise PostgresError("55006", f'replication slot "{name}" is active for PID {live.active}')
-                self._changed.wait(0.1)
-                if check is not None:
-                    check()
-                live = self._find(name)
-            del self._live[name]
-            self._changed.notify_all()
-        if not live.slot.temporary:
+        slot = self.acquire(name, pid, wait)
+        if not slot.temporary:
             try:
                 self._catalog.change(lambda cursor: stored.drop(cursor, name), Step.SLOT)
             except BaseException:
-                with self._changed:
-                    self._live[name] = live
+                self.release(name, pid)
                 raise
+        self._remove(name)
 
-    def drop_database(self, database: int) -> None:
-        """Drop a database's slots, none of which is active."""
-        for live in self.all():
-            if live.slot.database == database:
-                self.drop(live.slot.name, live.owner or 0)
+    def _remove(self, name: str) -> None:
+        with self._changed:
+            self._live.pop(name, None)
+            self._changed.notify_all()
 
     # ---- use --------------------------------------------------------------------------------------------
     def _find(self, name: str) -> Live:
@@ -249,13 +236,20 @@ class Slots:
         with self._changed:
             return [replace(self._live[name]) for name in sorted(self._live)]
 
-    def acquire(self, name: str, pid: int) -> Slot:
-        """Acquire the slot for a backend. Raise 42704 if it does not exist, 55006 if it is in use."""
+    def acquire(self, name: str, pid: int, wait: Callable[[], None] | None = None) -> Slot:
+        """Acquire the slot for a backend. Raise 42704 if it does not exist, 55006 if it is in use.
+
+        With `wait`, wait until no other backend uses it. `wait` is called periodically and may raise to end the wait. The temporary slot of
+        another session is not awaited.
+        """
         with self._changed:
             live = self._find(name)
-            holder = live.active or (live.owner if live.owner != pid else None)
-            if holder is not None:
-                raise PostgresError("55006", f'replication slot "{name}" is active for PID {holder}')
+            while (holder := live.active or (live.owner if live.owner != pid else None)) is not None:
+                if wait is None or live.owner not in (None, pid):
+                    raise PostgresError("55006", f'replication slot "{name}" is active for PID {holder}')
+                self._changed.wait(WAIT_SECONDS)
+                wait()
+                live = self._find(name)
             live.active, live.inactive_since = pid, None
             return live.slot
 
@@ -263,18 +257,9 @@ class Slots:
         """Decode prepared transactions at PREPARE from `at` on, unless that is already enabled."""
         self._flag(name, two_phase=True, two_phase_at=at)
 
-    def alter(self, name: str, pid: int, flags: Mapping[str, bool], check: Callable[[], None]) -> None:
-        """Set `failover` and `two_phase` (ALTER_REPLICATION_SLOT). Wait while the slot is in use; `check` may raise to end the wait."""
-        while True:
-            try:
-                slot = self.acquire(name, pid)
-                break
-            except PostgresError as error:
-                if error.sqlstate != "55006" or self._owned_by_another(name, pid):
-                    raise
-            with self._changed:
-                self._changed.wait(0.1)
-            check()
+    def alter(self, name: str, pid: int, flags: Mapping[str, bool], wait: Callable[[], None]) -> None:
+        """Set `failover` and `two_phase` (ALTER_REPLICATION_SLOT). `wait` as for `acquire`."""
+        slot = self.acquire(name, pid, wait)
         try:
             if slot.lost:
                 raise invalidated(slot)
@@ -284,11 +269,6 @@ class Slots:
             self._flag(name, **flags, **since)
         finally:
             self.release(name, pid)
-
-    def _owned_by_another(self, name: str, pid: int) -> bool:
-        with self._changed:
-            live = self._live.get(name)
-            return live is not None and live.owner not in (None, pid)
 
     def _flag(self, name: str, **changed: Any) -> None:
         """Change properties of an acquired slot durably, if they differ."""

@@ -210,7 +210,7 @@ class Walsender:
         """Run DROP_REPLICATION_SLOT name [WAIT]."""
         check_name(command.slot)
         host = self.host
-        host.node.slots.drop(command.slot, host.pid, wait=command.wait, check=host.check)
+        host.node.slots.drop(command.slot, host.pid, host.check if command.wait else None)
         host.complete("DROP_REPLICATION_SLOT")
 
     def alter_slot(self, command: grammar.AlterReplicationSlot) -> None:

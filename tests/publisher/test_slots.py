@@ -1,0 +1,87 @@
+"""Changes of slots by several backends at the same time. Other backends act where the catalog's row of the slot is written."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from headgate.catalog.catalog import Catalog
+from headgate.catalog.replication import slot as stored
+from headgate.errors import PostgresError
+from headgate.publisher.slots import PLUGIN, Slots
+from headgate.storage.transaction.log import TransactionLog
+
+ME, OTHER = 1, 2
+
+
+@pytest.fixture
+def catalog(catalog_file: Path, tmp_path: Path) -> Iterator[Catalog]:
+    shutil.copy(catalog_file, tmp_path / "catalog.duckdb")
+    catalog = Catalog.open(tmp_path / "catalog.duckdb")
+    yield catalog
+    catalog.close()
+
+
+@pytest.fixture
+def slots(catalog: Catalog) -> Slots:
+    return Slots(catalog, TransactionLog(catalog), lambda: 10, lambda: "logical")
+
+
+@pytest.fixture
+def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[[], object]], None]:
+    """Makes a function of `catalog.replication.slot` call another one first."""
+
+    def register(name: str, act: Callable[[], object]) -> None:
+        write = getattr(stored, name)
+
+        def wrapped(*arguments: object, **options: object) -> object:
+            act()
+            return write(*arguments, **options)
+
+        monkeypatch.setattr(stored, name, wrapped)
+
+    return register
+
+
+def refused(sqlstate: str, act: Callable[[], object]) -> None:
+    with pytest.raises(PostgresError) as error:
+        act()
+    assert error.value.sqlstate == sqlstate
+
+
+def create(slots: Slots, pid: int = ME) -> None:
+    slots.create("s", PLUGIN, 5, pid=pid)
+
+
+def durable(catalog: Catalog) -> list[str]:
+    cursor = catalog.cursor()
+    names = [slot.name for slot in stored.all_slots(cursor)]
+    cursor.close()
+    return names
+
+
+def test_slot_is_in_use_while_it_is_created(slots: Slots, catalog: Catalog, meanwhile: Callable[..., None]) -> None:
+    meanwhile("create", lambda: refused("55006", lambda: slots.drop("s", OTHER)))
+    create(slots)
+    assert (slots.find("s") is not None, durable(catalog)) == (True, ["s"])
+
+
+def test_slot_is_in_use_until_its_drop_is_durable(slots: Slots, catalog: Catalog, meanwhile: Callable[..., None]) -> None:
+    create(slots)
+    meanwhile("drop", lambda: refused("55006", lambda: slots.acquire("s", OTHER)))
+    meanwhile("drop", lambda: refused("42710", lambda: create(slots, OTHER)))
+    slots.drop("s", ME)
+    assert (slots.find("s"), durable(catalog)) == (None, [])
+
+
+def test_slot_is_usable_after_a_drop_that_failed(slots: Slots, meanwhile: Callable[..., None]) -> None:
+    def fail() -> None:
+        raise PostgresError("53100", "disk full")
+
+    create(slots)
+    meanwhile("drop", fail)
+    refused("53100", lambda: slots.drop("s", ME))
+    assert slots.acquire("s", OTHER).name == "s"
