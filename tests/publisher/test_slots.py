@@ -11,6 +11,7 @@ import pytest
 from headgate.catalog.catalog import Catalog
 from headgate.catalog.replication import slot as stored
 from headgate.errors import PostgresError
+from headgate.lsn import Lsn
 from headgate.publisher.slots import PLUGIN, Slots
 from headgate.storage.transaction.log import TransactionLog
 
@@ -85,3 +86,15 @@ def test_slot_is_usable_after_a_drop_that_failed(slots: Slots, meanwhile: Callab
     meanwhile("drop", fail)
     refused("53100", lambda: slots.drop("s", ME))
     assert slots.acquire("s", OTHER).name == "s"
+
+
+def test_older_position_that_is_written_later_is_ignored(slots: Slots, catalog: Catalog) -> None:
+    create(slots)
+    first = slots.get("s").confirmed_flush_lsn
+    for position in (first + 16, first + 8):
+        catalog.change(lambda cursor: stored.advance(cursor, "s", Lsn(position), Lsn(position)))  # noqa: B023
+    cursor = catalog.cursor()
+    slot = stored.lookup(cursor, "s")
+    cursor.close()
+    assert slot is not None
+    assert (slot.restart_lsn, slot.confirmed_flush_lsn) == (first + 16, first + 16)

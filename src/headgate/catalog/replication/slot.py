@@ -1,6 +1,6 @@
-"""The durable part of replication slots (hg.replication_slot). The publisher keeps track of the process that uses a slot.
+"""The durable part of replication slots (hg.replication_slot), written by `publisher.slots`.
 
-Only the walsender that has acquired a slot writes its row. Temporary slots have no row.
+The publisher keeps track of the process that uses a slot. Temporary slots have no row.
 """
 
 from __future__ import annotations
@@ -72,8 +72,9 @@ def create(cursor: Cursor, slot: Slot) -> Slot:
 
 
 def advance(cursor: Cursor, name: str, restart_lsn: Lsn, confirmed_flush_lsn: Lsn) -> None:
-    sql = "UPDATE hg.replication_slot SET restart_lsn = ?, confirmed_flush_lsn = ? WHERE slot_name = ?"
-    run(cursor, sql, [restart_lsn, confirmed_flush_lsn, name])
+    """Write the positions of a slot, unless it has passed them: a checkpoint may write an older position after the walsender."""
+    sql = "UPDATE hg.replication_slot SET restart_lsn = ?, confirmed_flush_lsn = ? WHERE slot_name = ? AND confirmed_flush_lsn < ?"
+    run(cursor, sql, [restart_lsn, confirmed_flush_lsn, name, confirmed_flush_lsn])
 
 
 def alter(cursor: Cursor, slot: Slot) -> None:
