@@ -98,3 +98,37 @@ def test_older_position_that_is_written_later_is_ignored(slots: Slots, catalog: 
     cursor.close()
     assert slot is not None
     assert (slot.restart_lsn, slot.confirmed_flush_lsn) == (first + 16, first + 16)
+
+
+def behind(slots: Slots) -> None:
+    """Create a slot that one backend uses and that is further behind than 0 positions."""
+    slots.create("s", PLUGIN, 5, pid=ME, position=Lsn(1))
+    slots.acquire("s", ME)
+
+
+def test_client_that_reconnects_while_its_slot_is_invalidated_finds_it_lost(slots: Slots, meanwhile: Callable[..., None]) -> None:
+    behind(slots)
+    reconnected = []
+    meanwhile("lose", lambda: reconnected.append(slots.acquire("s", OTHER)))
+    slots.invalidate(0, lambda pid: slots.release("s", pid))
+    assert [slot.lost for slot in reconnected] == [True]
+
+
+def test_slot_that_catches_up_before_its_release_is_not_invalidated(slots: Slots) -> None:
+    def catch_up(pid: int) -> None:
+        slots.confirm("s", Lsn(2**40))
+        slots.release("s", pid)
+
+    behind(slots)
+    slots.invalidate(0, catch_up)
+    assert not slots.get("s").lost
+
+
+def test_invalidation_that_cannot_be_stored_is_undone(slots: Slots, meanwhile: Callable[..., None]) -> None:
+    def fail() -> None:
+        raise PostgresError("53100", "disk full")
+
+    behind(slots)
+    meanwhile("lose", fail)
+    refused("53100", lambda: slots.invalidate(0, lambda pid: slots.release("s", pid)))
+    assert not slots.get("s").lost

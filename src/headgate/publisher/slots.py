@@ -98,6 +98,8 @@ _log = logging.getLogger("headgate.publisher")
 PERSIST_SECONDS = 0.5
 WAIT_SECONDS = 0.1
 """The interval at which a backend that waits for a slot checks whether it must end."""
+RELEASE_SECONDS = 10.0
+"""The time for which a checkpoint waits until the terminated backend of a slot has released it."""
 PLUGIN = "pgoutput"
 IDLE_TIMEOUT = "idle_replication_slot_timeout"
 _NAME = re.compile(r"[a-z0-9_]+\Z")
@@ -158,7 +160,7 @@ class Slots:
         with contextlib.closing(catalog.cursor()) as cursor:
             self._live = {slot.name: Live(slot, persisted=slot.confirmed_flush_lsn) for slot in stored.all_slots(cursor)}
 
-    # ---- making and dropping ----------------------------------------------------------------------------
+    # ---- creating and dropping ----------------------------------------------------------------------------
     def create(
         self,
         name: str,
@@ -378,52 +380,60 @@ class Slots:
                 if name in self._live:
                     self._live[name].counts, self._live[name].reset = counts, reset
 
-    # ---- what slots keep --------------------------------------------------------------------------------
+    # ---- invalidation --------------------------------------------------------------------------------
     def invalidate(self, limit: int, terminate: Callable[[int], object]) -> None:
-        """Invalidate slots that need more than `limit` positions of the log. `terminate` ends the backend of an active slot."""
-        for live in self.all():
-            slot = live.slot
-            if slot.lost or self._log.end - slot.restart_lsn <= limit:
-                continue
-            if live.active is not None:
-                _log.info('terminating process %d to release replication slot "%s"', live.active, slot.name)
-                terminate(live.active)
-                self._wait_released(slot.name)
-            _log.info('invalidating slot "%s" because its restart_lsn %s exceeds max_slot_wal_keep_size', slot.name, slot.restart_lsn)
-            if not slot.temporary:  # before its files may be removed
-                self._catalog.change(functools.partial(stored.lose, name=slot.name), Step.SLOT)
+        """Invalidate slots that need more than `limit` positions of the log.
+
+        `terminate` ends the backend of an active slot. A slot that is not released in time is invalidated by the next checkpoint.
+        """
+
+        def is_behind(live: Live) -> bool:
+            return not live.slot.lost and self._log.end - live.slot.restart_lsn > limit
+
+        for shown in filter(is_behind, self.all()):
+            name = shown.slot.name
+            if shown.active is not None:
+                _log.info('terminating process %d to release replication slot "%s"', shown.active, name)
+                terminate(shown.active)
             with self._changed:
-                current = self._live.get(slot.name)
-                if current is not None:
-                    current.slot = replace(current.slot, lost=True)
+                self._changed.wait_for(lambda: name not in self._live or self._live[name].active is None, RELEASE_SECONDS)  # noqa: B023
+                live = self._live.get(name)
+                if live is None or live.active is not None or not is_behind(live):
+                    continue
+                live.slot = replace(live.slot, lost=True)
+            self._store_loss(live)
+            restart_lsn = live.slot.restart_lsn
+            _log.info('invalidating slot "%s" because its restart_lsn %s exceeds max_slot_wal_keep_size', name, restart_lsn)
 
     def invalidate_idle(self, seconds: int) -> None:
         """Invalidate slots that have been inactive for `seconds`, at a checkpoint (idle_replication_slot_timeout of 18)."""
-        for live in self.all():
+        for shown in self.all():
             with self._changed:
-                known = self._live.get(live.slot.name)
-                if known is None or known.slot.lost or known.inactive_since is None:
+                live = self._live.get(shown.slot.name)
+                if live is None or live.slot.lost or live.inactive_since is None:
                     continue
-                idle, before = int(time.time() - known.inactive_since), known.slot
+                idle = int(time.time() - live.inactive_since)
                 if idle < seconds:
                     continue
-                # before it is durable, so that the slot cannot be acquired in the meantime
-                known.slot = replace(before, lost=True, idle=True)
-            try:
-                self._catalog.change(functools.partial(stored.lose, name=before.name, idle=True), Step.SLOT)
-            except BaseException:
-                with self._changed:
-                    known.slot = replace(known.slot, lost=False, idle=False)
-                raise
+                live.slot = replace(live.slot, lost=True, idle=True)
+            self._store_loss(live)
             fields_of_log = {
                 "detail": f'The slot\'s idle time of {idle}s exceeds the configured "{IDLE_TIMEOUT}" duration of {seconds}s.',
                 "hint": f'You might need to increase "{IDLE_TIMEOUT}".',
             }
-            _log.info('invalidating obsolete replication slot "%s"', before.name, extra=fields_of_log)
+            _log.info('invalidating obsolete replication slot "%s"', live.slot.name, extra=fields_of_log)
 
-    def _wait_released(self, name: str) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: name not in self._live or self._live[name].active is None, 10)
+    def _store_loss(self, live: Live) -> None:
+        """Persist that a slot is lost. It was marked here first, so that no client streams from it in the meantime."""
+        slot = live.slot
+        if slot.temporary:
+            return
+        try:
+            self._catalog.change(functools.partial(stored.lose, name=slot.name, idle=slot.idle), Step.SLOT)
+        except BaseException:
+            with self._changed:
+                live.slot = replace(live.slot, lost=False, idle=False)
+            raise
 
     # ---- databases --------------------------------------------------------------------------------------
     def active_in(self, database: int) -> int:
