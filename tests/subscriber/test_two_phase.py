@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
-from psycopg.errors import InsufficientPrivilege
+from psycopg.errors import InsufficientPrivilege, ObjectNotInPrerequisiteState, QueryCanceled, UndefinedObject
 from tests.conftest import until
 from tests.session import Session
 from tests.subscriber.conftest import READY
@@ -69,6 +71,47 @@ def test_prepared_transaction_of_a_subscription_can_be_finished_by_hand(publishe
     assert (subscriber.sql("SELECT id FROM t ORDER BY id"), held(subscriber)) == ("1\n2", 0)
     for number in (2, 3):
         publisher.sql(f"ROLLBACK PREPARED '{publisher.name}_{number}'")
+
+
+def test_prepared_transaction_is_busy_while_a_session_waits_to_commit_it(publisher, subscriber) -> None:
+    publisher.sql("CREATE TABLE t(id int); CREATE PUBLICATION p FOR TABLE t")
+    subscriber.sql("CREATE TABLE t(id int)")
+    subscriber.sql(publisher.subscription("two_phase = true"))
+    enabled(subscriber)
+    publisher.sql(f"BEGIN; INSERT INTO t VALUES (1); PREPARE TRANSACTION '{publisher.name}_g'")
+    publisher.wait_confirmed()
+    subscriber.sql("DROP SUBSCRIPTION s")
+    publisher.sql(f"ROLLBACK PREPARED '{publisher.name}_g'")
+    gid = subscriber.sql("SELECT gid FROM pg_prepared_xacts WHERE database = current_database()")
+    first = Session(subscriber.conninfo)
+    first.sql("SELECT 1")
+    subscriber.sql("BEGIN; LOCK TABLE t")
+    cancelled: list[str | None] = []
+
+    def commit() -> None:
+        try:
+            first.sql(f"COMMIT PREPARED '{gid}'")
+        except QueryCanceled as error:
+            cancelled.append(error.sqlstate)
+
+    committing = threading.Thread(target=commit, daemon=True)
+    committing.start()
+    waits = f"SELECT count(*) FROM pg_stat_activity WHERE pid = {first.connection.info.backend_pid} AND wait_event_type = 'Lock'"
+    other = Session(subscriber.conninfo)
+    until(lambda: other.sql(waits) == "1", "COMMIT PREPARED does not wait for the lock")
+    for word in ("COMMIT", "ROLLBACK"):
+        with pytest.raises(ObjectNotInPrerequisiteState, match="is busy"):
+            other.sql(f"{word} PREPARED '{gid}'")
+    first.connection.cancel_safe()
+    committing.join()
+    assert cancelled == ["57014"]
+    subscriber.sql("COMMIT")
+    other.sql(f"COMMIT PREPARED '{gid}'")
+    with pytest.raises(UndefinedObject, match="does not exist"):
+        other.sql(f"COMMIT PREPARED '{gid}'")
+    assert (subscriber.sql("SELECT count(*) FROM t"), held(subscriber)) == ("1", 0)
+    first.close()
+    other.close()
 
 
 def test_prepared_transactions_wait_for_room_in_max_prepared_transactions(publisher, subscriber) -> None:

@@ -5,6 +5,7 @@ Called by `utility`. `headgate.storage.transaction.prepared` keeps the prepared 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -54,7 +55,8 @@ def _check(session: ClientSession, gid: str) -> None:
 
 def commit(session: ClientSession, node: pb.TransactionStmt) -> str:
     """Execute COMMIT PREPARED 'gid'."""
-    return _end(session, node.gid, "COMMIT PREPARED", commit_by_hand, session.node.engine.prepared.commit)
+    end_held = functools.partial(commit_by_hand, patience=session.patience())
+    return _end(session, node.gid, "COMMIT PREPARED", end_held, session.node.engine.prepared.commit)
 
 
 def rollback(session: ClientSession, node: pb.TransactionStmt) -> str:

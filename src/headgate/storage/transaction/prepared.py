@@ -17,8 +17,9 @@ rows.
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -81,6 +82,7 @@ class PreparedTransactions:
         self._lock = threading.RLock()
         self._staged: dict[int, dict[Key, StagedTable]] = {}
         self._busy: set[str] = set()
+        """The names of transactions that a session or an apply worker is ending, those of subscriptions included."""
         cursor = engine.catalog.cursor()
         rows = cursor.execute("SELECT xid, gid, dbid, owner, prepared, commit_lsn, body FROM hg.prepared_xact").fetchall()
         cursor.close()
@@ -145,8 +147,7 @@ class PreparedTransactions:
         """Return a transaction and mark it busy, to be ended by its owner `user` (None: any). Raise 42704, 42501, 0A000 or 55000."""
         with self._lock:
             xact = existing(self._all.get(gid), "42704", f'prepared transaction with identifier "{gid}"')
-            if gid in self._busy:
-                raise PostgresError("55000", f'prepared transaction with identifier "{gid}" is busy')
+            self._check_not_busy(gid)
             if user is not None and user != xact.owner:
                 hint = "Must be superuser or the user that prepared the transaction."
                 raise PostgresError("42501", "permission denied to finish prepared transaction", hint=hint)
@@ -155,6 +156,21 @@ class PreparedTransactions:
                 raise PostgresError("0A000", "prepared transaction belongs to another database", hint=hint)
             self._busy.add(gid)
             return xact
+
+    @contextlib.contextmanager
+    def ending(self, gid: str) -> Iterator[None]:
+        """Mark the name of a prepared transaction of a subscription busy inside the context. Raise 55000 if it is busy."""
+        with self._lock:
+            self._check_not_busy(gid)
+            self._busy.add(gid)
+        try:
+            yield
+        finally:
+            self._free(gid)
+
+    def _check_not_busy(self, gid: str) -> None:
+        if gid in self._busy:
+            raise PostgresError("55000", f'prepared transaction with identifier "{gid}" is busy')
 
     def commit(self, prepared: PreparedXact, origin: OriginProgress | None = None) -> Lsn:
         """Commit a prepared transaction. Return the entry's end LSN. If it fails, the transaction stays prepared."""
@@ -190,7 +206,7 @@ class PreparedTransactions:
                 engine.forget(key)
             self.ended(prepared.gid)
         finally:
-            self._free(prepared)
+            self._free(prepared.gid)
         if intent.dropped:
             engine.clean()
         return entry.end_lsn
@@ -212,7 +228,7 @@ class PreparedTransactions:
                 data_location.forsake(file_action.files_made(engine.path((prepared.database, relation)), actions))
             self.ended(prepared.gid)
         finally:
-            self._free(prepared)
+            self._free(prepared.gid)
         return entry.end_lsn
 
     def _tables(self, prepared: PreparedXact) -> dict[Key, StagedTable]:
@@ -241,9 +257,9 @@ class PreparedTransactions:
             self._staged.pop(xact.xid, None)
         self._engine.locks.release(xact.xid)
 
-    def _free(self, prepared: PreparedXact) -> None:
+    def _free(self, gid: str) -> None:
         with self._lock:
-            self._busy.discard(prepared.gid)
+            self._busy.discard(gid)
 
 
 def check_room(limit: int, held: int) -> None:

@@ -36,6 +36,7 @@ from headgate.lsn import INVALID, Lsn
 from headgate.pgoutput import message as m
 from headgate.pgoutput.codec import write
 from headgate.pgoutput.outline import scan, starts_of
+from headgate.storage.lock import Patience
 from headgate.storage.transaction.log import now
 from headgate.storage.transaction.prepared import check_room
 from headgate.subscriber.apply.apply import Applier
@@ -88,31 +89,39 @@ def is_held(catalog: Catalog, gid: str) -> bool:
 
 def rollback_by_hand(host: Host, gid: str, database: int, user: int | None) -> None:
     """ROLLBACK PREPARED in a session, for example after the subscription was dropped. Removes the transaction completely."""
-    _held_transaction(host.catalog, gid, database, user)
-    host.catalog.change(lambda cursor: _forget(cursor, gid))
-    _remove(host.data_dir / FOLDER, gid)
+    with host.engine.prepared.ending(gid):
+        _held_transaction(host.catalog, gid, database, user)
+        host.catalog.change(lambda cursor: _forget(cursor, gid))
+        _remove(host.data_dir / FOLDER, gid)
 
 
-def commit_by_hand(host: Host, gid: str, database: int, user: int | None) -> None:
+def commit_by_hand(host: Host, gid: str, database: int, user: int | None, patience: Patience) -> None:
     """COMMIT PREPARED in a session: apply the transaction, without changing the progress of the subscription.
 
-    `user`: the role of the session, None for a superuser. A later COMMIT PREPARED on the publisher is an error, as in PostgreSQL.
+    `user`: the role of the session, None for a superuser. `patience`: how the session waits for locks. A later COMMIT PREPARED on the
+    publisher is an error, as in PostgreSQL.
     """
-    subscription, xid, owner = _held_transaction(host.catalog, gid, database, user)
+    with host.engine.prepared.ending(gid):
+        subscription, xid, owner = _held_transaction(host.catalog, gid, database, user)
+        segment = _load(host.data_dir / FOLDER, gid, m.CommitPrepared(INVALID, INVALID, now(), xid, gid))
+        applier = _applier_of_session(host, database, subscription, owner, patience)
+        applier.finish(segment, lambda cursor: _forget(cursor, gid))
+        _remove(host.data_dir / FOLDER, gid)
+
+
+def _applier_of_session(host: Host, database: int, subscription: int, owner: int, patience: Patience) -> Applier:
+    """Return an applier for a prepared transaction that a session commits."""
     gone = Subscription(subscription, database, "", owner, "", ())  # the subscription may be gone; rows are completed as its owner
     types, commands = KnownTypes(host.catalog, database), host.commands()
     stream = AppliedStream(subscription, database, f"pg_{subscription}", everything=True)
-    applier = Applier(
+    return Applier(
         host.engine,
         stream,
         lambda: InputSettings(text_column.TextSettings.of(host.settings), types.use()),
-        lambda: None,
+        patience,
         TableRules(commands.rows(gone), unique=commands.unique, triggers=commands.triggers(gone)),
         Follower(host.engine, stream),
     )
-    segment = _load(host.data_dir / FOLDER, gid, m.CommitPrepared(INVALID, INVALID, now(), xid, gid))
-    applier.finish(segment, lambda cursor: _forget(cursor, gid))
-    _remove(host.data_dir / FOLDER, gid)
 
 
 def _held_transaction(catalog: Catalog, gid: str, database: int, user: int | None) -> tuple[int, int, int]:
@@ -147,10 +156,10 @@ class ReceivedPrepared:
             match segment.mark:
                 case m.Prepare():
                     self._prepare(segment, segment.mark, skipped=skipped)
-                case m.CommitPrepared():
-                    self._commit(segment.mark)
-                case m.RollbackPrepared():
-                    self._rollback(segment.mark)
+                case m.CommitPrepared() | m.RollbackPrepared():
+                    gid = self._gid(segment.mark.xid)
+                    with self.worker.engine.prepared.ending(gid):
+                        self._end(segment.mark, gid)
                 case None:
                     pass
         except PostgresError as error:
@@ -231,17 +240,19 @@ class ReceivedPrepared:
 
     # ---- its end ----------------------------------------------------------------------------------------
 
-    def _commit(self, mark: m.CommitPrepared) -> None:
-        gid = self._gid(mark.xid)
-        with contextlib.closing(self.worker.catalog.cursor()) as cursor:
-            if one(cursor, "SELECT 1 FROM hg.applied_prepare WHERE gid = ?", [gid]) is None:
-                raise PostgresError("42704", f'prepared transaction with identifier "{gid}" does not exist')
-        segment = _load(self.folder, gid, mark)
-        self.worker.applier.finish(segment, lambda cursor: _forget(cursor, gid))
+    def _end(self, mark: m.CommitPrepared | m.RollbackPrepared, gid: str) -> None:
+        match mark:
+            case m.CommitPrepared():
+                if not is_held(self.worker.catalog, gid):
+                    raise PostgresError("42704", f'prepared transaction with identifier "{gid}" does not exist')
+                self.worker.applier.finish(_load(self.folder, gid, mark), lambda cursor: _forget(cursor, gid))
+            case m.RollbackPrepared():
+                self._rollback(mark, gid)
         _remove(self.folder, gid)
 
-    def _rollback(self, mark: m.RollbackPrepared) -> None:
-        gid, worker = self._gid(mark.xid), self.worker
+    def _rollback(self, mark: m.RollbackPrepared, gid: str) -> None:
+        """Remove the row with the origin's progress. A transaction that was finished by hand is no error, as in PostgreSQL."""
+        worker = self.worker
         end = worker.engine.log.end
 
         def forget(cursor: Cursor) -> None:
@@ -249,7 +260,6 @@ class ReceivedPrepared:
             origins.advance(cursor, worker.origin, Lsn(mark.rollback_end_lsn), end)
 
         worker.catalog.change(forget)
-        _remove(self.folder, gid)
 
 
 def _remove(folder: Path, gid: str) -> None:
