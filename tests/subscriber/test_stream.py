@@ -301,6 +301,19 @@ def test_several_tables_are_synchronized_while_others_stream(publisher, subscrib
         assert subscriber.sql(f"SELECT count(*), max(a) FROM {name}") == "60|60"
 
 
+@pytest.mark.parametrize("keys", ["int PRIMARY KEY", "int"], ids=["applied by tasks", "applied by the driver"])
+def test_changes_of_a_table_outside_the_subscription_are_counted_once(publisher, subscriber, keys: str) -> None:
+    publisher.sql(f"CREATE TABLE t(a {keys}); CREATE TABLE outside(a int); CREATE PUBLICATION p FOR TABLE t")
+    subscriber.sql(f"CREATE TABLE t(a {keys}); CREATE TABLE outside(a int)")
+    subscriber.sql(publisher.subscription())
+    subscriber.wait(READY, "t")
+    rows = int(subscriber.sql("SHOW small_batch_rows")) + 1
+    publisher.sql("ALTER PUBLICATION p ADD TABLE outside")
+    publisher.sql(f"BEGIN; INSERT INTO t SELECT generate_series(1, {rows}); INSERT INTO outside SELECT generate_series(1, 7); COMMIT")
+    publisher.wait_confirmed()
+    assert subscriber.sql("SELECT changes_left_out FROM pg_stat_subscription_rel WHERE relname = 'outside'") == "7"
+
+
 def test_streaming_accepts_parallel_as_newer_pg_dump_writes_it(subscriber) -> None:
     create = "CREATE SUBSCRIPTION s CONNECTION 'dbname=nowhere' PUBLICATION p WITH (connect = false, streaming = {})"
     with pytest.raises(psycopg.errors.SyntaxError, match='streaming requires a Boolean value or "parallel"'):

@@ -290,7 +290,8 @@ class Batch:
         if self._is_cut_by_sync() or any(len(piece.lengths) and piece.lengths.max() > MOST_FRAME for piece in self.segment.pieces):
             return None
         try:
-            mappings = [self.mapping(remote) for remote in self._touched_relations()]
+            touched = self._touched_relations()
+            mappings = [self.mapping(remote) for remote in touched if self.applied_from(self._local(remote)) is not None]
             truncations = list(self.truncations(self._truncations()))
         except PostgresError:
             return None
@@ -300,6 +301,7 @@ class Batch:
                 by_table[mapping.local.oid].append(mapping)
         if not all(self._is_for_tasks(group) for group in by_table.values()):
             return None
+        self._count_left_out(touched)
         for _, mapping, frame in truncations:
             self._note_truncation(mapping.local, frame)
         last_truncation = {mapping.local.oid: seq for seq, mapping, _ in truncations}
@@ -307,22 +309,19 @@ class Batch:
         return [replace(table, truncated=seq) for table, seq in table_changes if table is not None]
 
     def _touched_relations(self) -> list[m.Relation]:
-        """Return the descriptions of relations that are changed here and whose changes are applied. Count the changes of tables outside."""
-        touched = [
-            relation
-            for relation in decoding.described_before(self.descriptions, self.segment.first_seq).values()
-            if relation.relation in self.segment.touched
-        ]
-        touched += [
-            relation for seq, relation in self.descriptions if seq >= self.segment.first_seq and relation.relation in self.segment.touched
-        ]
-        applied = [relation for relation in dict.fromkeys(touched) if self.applied_from(self._local(relation)) is not None]
-        if any(self._is_outside(self._local(relation)) for relation in touched):
-            for part in self.segment.parts(PART_SIZE):
-                known = decoding.described_before(self.descriptions, part.first_seq)
-                for relation, count in decode.survey(*part.read(), relations=known, first_seq=part.first_seq):
-                    self._leave_out(self._local(relation), count)
-        return applied
+        """Return the descriptions of the relations that are changed here."""
+        known = decoding.described_before(self.descriptions, self.segment.first_seq).values()
+        described = [*known, *(relation for seq, relation in self.descriptions if seq >= self.segment.first_seq)]
+        return [relation for relation in dict.fromkeys(described) if relation.relation in self.segment.touched]
+
+    def _count_left_out(self, touched: Sequence[m.Relation]) -> None:
+        """Count the changes of tables outside the subscription, which tasks do not decode."""
+        if not any(self._is_outside(self._local(relation)) for relation in touched):
+            return
+        for part in self.segment.parts(PART_SIZE):
+            known = decoding.described_before(self.descriptions, part.first_seq)
+            for relation, count in decode.survey(*part.read(), relations=known, first_seq=part.first_seq):
+                self._leave_out(self._local(relation), count)
 
     def _is_for_tasks(self, mappings: list[Mapping]) -> bool:
         """Return whether tasks can apply the changes of a local table, given all mappings of its relation (`for_tasks`)."""
