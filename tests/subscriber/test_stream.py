@@ -7,6 +7,7 @@ import re
 import psycopg
 import pytest
 from tests.conftest import until
+from tests.session import Session
 from tests.subscriber.conftest import READY
 from tests.subscriber.test_limits import behind
 from tests.system.proxy import Proxy
@@ -321,6 +322,22 @@ def test_streaming_accepts_parallel_as_newer_pg_dump_writes_it(subscriber) -> No
     subscriber.sql(create.format("parallel"))
     assert [notice for notice in subscriber.session.said if notice.startswith("WARNING")]
     assert subscriber.of_subscription("substream") == "t"
+
+
+def test_session_that_blocks_the_apply_worker_is_shown(publisher, subscriber) -> None:
+    publisher.sql("CREATE TABLE t(a int PRIMARY KEY); INSERT INTO t VALUES (1); CREATE PUBLICATION p FOR TABLE t")
+    subscriber.sql("CREATE TABLE t(a int PRIMARY KEY)")
+    subscriber.sql(publisher.subscription())
+    subscriber.wait(READY, "t")
+    subscriber.sql("BEGIN; LOCK TABLE t")
+    publisher.sql("UPDATE t SET a = 2")
+    other = Session(subscriber.conninfo)
+    blocked = f"SELECT pg_blocking_pids(pid) FROM pg_stat_activity WHERE datname = '{subscriber.name}' AND wait_event_type = 'Lock'"
+    until(lambda: other.sql(blocked))
+    assert other.sql(blocked) == f"{{{subscriber.session.connection.info.backend_pid}}}"
+    other.close()
+    subscriber.sql("COMMIT")
+    publisher.wait_confirmed()
 
 
 def test_subscription_without_slot_can_be_dropped_in_the_block_that_detaches_it(publisher, subscriber) -> None:

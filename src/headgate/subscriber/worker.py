@@ -86,6 +86,8 @@ class Worker:
         self.progress: StreamProgress | None = None
         self.spool: Spool | None = None
         self.backend: Backend | None = None
+        self.patience = Patience(self.check_stop, tell=lambda mode: None if self.backend is None else self.backend.waits_for(mode))
+        """How the worker waits for locks: until it is asked to end. pg_stat_activity shows the wait."""
         self.advanced = False
         """Whether changes have been applied since the worker started."""
         self._streaming = False
@@ -117,12 +119,6 @@ class Worker:
         while wait and self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(0.1)
             check()
-
-    @property
-    def patience(self) -> Patience:
-        """How the worker waits for locks: until it is asked to end. pg_stat_activity shows the wait."""
-        pid = None if self.backend is None else self.backend.pid
-        return Patience(self.check_stop, tell=lambda mode: None if self.backend is None else self.backend.waits_for(mode), pid=pid)
 
     def check_stop(self) -> None:
         """Raise 57P01 if the worker has been asked to end."""
@@ -331,6 +327,7 @@ class Worker:
 
     def _enter(self) -> None:
         self.backend = self.host.enter("logical replication worker")
+        self.patience.pid = self.backend.pid
         self.backend.database = self.subscription.database
         if self.relation is None:
             self.backend.wait = self.backend.at_rest = ("Activity", "LogicalApplyMain")
