@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 import threading
 
 import pytest
+from tests.conftest import PG_BIN
 
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
@@ -185,6 +188,17 @@ def test_malformed_conninfo_is_rejected() -> None:
     with pytest.raises(PostgresError) as caught:
         check_conninfo("foo bar")
     assert caught.value.message == 'invalid connection string syntax: missing "=" after "foo" in connection info string\n'
+
+
+@pytest.mark.parametrize("value", ["soon", "1.5", "99999999999"])
+def test_invalid_connect_timeout_is_rejected_as_by_libpq(postgres, database, value: str) -> None:
+    problem = f'invalid integer value "{value}" for connection option "connect_timeout"'
+    conninfo = postgres.conninfo(database, connect_timeout=value)
+    psql = subprocess.run([PG_BIN / "psql", "-X", "-d", conninfo, "-c", "SELECT 1"], capture_output=True, text=True)
+    assert problem in psql.stderr
+    with pytest.raises(PostgresError, match=re.escape(problem)) as caught:
+        PublisherConnection.open(conninfo, "sub")
+    assert caught.value.sqlstate == "08006"
 
 
 def test_waiting_query_ends_when_the_worker_is_stopped(postgres, database) -> None:

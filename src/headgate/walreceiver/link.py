@@ -72,11 +72,11 @@ class Link:
         if replication:
             parts["replication"] = "database"
         text = conninfos.make_conninfo(conninfo, **parts)
-        limit = int(conninfo_options.get("connect_timeout") or 0)
+        limit = _connect_timeout(conninfo_options.get("connect_timeout"))
         pgconn = pq.PGconn.connect_start(text.encode())
         link = cls(pgconn, waker)
         try:
-            link._finish_connecting(time.monotonic() + max(limit, 2) if limit > 0 else None)
+            link._finish_connecting(None if limit is None else time.monotonic() + limit)
             pgconn.nonblocking = 1
             link.query("SELECT pg_catalog.set_config('search_path', '', false);")
         except BaseException:
@@ -261,6 +261,15 @@ class Link:
         """Raise 57P01 if the waker has been stopped, in loops that may always find input and never wait."""
         if self._waker is not None and self._waker.stopped:
             raise terminated()
+
+
+def _connect_timeout(value: str | int | None) -> int | None:
+    """Return the seconds after which libpq gives up connecting, or None for no limit. Raise 08006 for a value that libpq rejects."""
+    text = str(value or 0).strip()
+    if not re.fullmatch(r"[+-]?[0-9]+", text) or not -(2**31) <= int(text) < 2**31:
+        problem = f'invalid integer value "{value}" for connection option "connect_timeout"'
+        raise PostgresError("08006", f"could not connect to the publisher: {problem}")
+    return max(int(text), 2) if int(text) > 0 else None
 
 
 def _chomp(text: str) -> str:
