@@ -91,7 +91,6 @@ class DecodedFrames:
     transactions: Transactions
     relations: dict[int, m.Relation]
     """The latest description of every relation, including those known before."""
-    types: dict[int, m.Type] = field(default_factory=dict)
     origins: dict[int, m.Origin] = field(default_factory=dict)
     """The Origin messages by index of the transaction."""
     changes: list[Changes] = field(default_factory=list)
@@ -162,8 +161,6 @@ class _Run:
                 known = self.versions.setdefault(message.relation, [])
                 if not known or known[-1][1] != message:
                     known.append((seq, message))
-            case m.Type():
-                self.result.types[message.oid] = message
             case m.Truncate():
                 truncated = tuple(self.relation(oid) for oid in message.relations)
                 self.result.truncations.append(Truncation(self.transaction(seq), lsn, seq, message, truncated))

@@ -78,8 +78,6 @@ class Applier:
     """The publisher's Relation messages on this connection, by relation."""
     spread: set[int] = field(default_factory=set)
     """Tables (oids) whose rows tasks could not insert without an exchange: keys in different parts of a segment were not apart."""
-    types: dict[int, m.Type] = field(default_factory=dict)
-    """The publisher's Type messages on this connection, by oid, for types that are not built in."""
 
     def apply(self, segment: Segment, applied: Callable[[Lsn], None] = lambda _: None) -> None:
         """Apply a segment. Call `applied` with the end of each part that has become durable: more than once if a part fails.
@@ -127,9 +125,8 @@ class Applier:
             raise self._in_context(error, segment) from error
 
     def learn(self, segment: Segment) -> None:
-        """Store the Relation and Type messages of a segment."""
+        """Store the Relation messages of a segment."""
         self.relations.update(_relations(segment))
-        self.types.update(_types(segment))
 
     def _in_context(self, error: PostgresError, segment: Segment) -> PostgresError:
         finish_lsn = Lsn(segment.transactions.commit_lsn[0])
@@ -296,10 +293,6 @@ def _add_time(counters: Counters, stage: str) -> Iterator[None]:
         yield
     finally:
         counters.seconds[stage] = counters.seconds.get(stage, 0.0) + time.monotonic() - began
-
-
-def _types(segment: Segment) -> dict[int, m.Type]:
-    return {message.oid: message for _, _, message in segment.others if isinstance(message, m.Type)}
 
 
 def _relations(segment: Segment) -> dict[int, m.Relation]:
