@@ -41,6 +41,7 @@ class Walsender:
         self.host = host
         self.physical = physical
         self._streamed = False
+        """Whether a stream of the session has ended. PostgreSQL ends a second one at once, because it does not reset its flags."""
 
     def run(self, text: str) -> bool:
         """Run a replication command. Return False if the text is SQL."""

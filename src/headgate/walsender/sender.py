@@ -3,9 +3,12 @@
 `Sender.run` is the loop of one stream, in the session's thread. Each iteration processes the client's messages. If the log has more, it
 sends the next batch of whole transactions. Else it waits for the log, the client, or the next keepalive. Invariants:
 `confirmed_flush_lsn` is advanced only by the client's flush position. A client that is silent is asked to reply after half of
-wal_sender_timeout and disconnected after all of it.
+wal_sender_timeout and disconnected after all of it. The states are those of pg_stat_replication:
 
-    state       pg_stat_replication.state: startup → catchup → streaming (after everything was sent) → stopping
+    startup     the stream has not begun
+    catchup     the log has entries that were there when the stream began
+    streaming   everything has been sent once
+    stopping    the node is shutting down
 
 Traced: the client starts at 0/0, the slot is confirmed at 0/1500. The stream begins at 0/1500. Entry 0/1500…0/1600 publishes nothing:
 `sent` becomes 0/1600, and only a keepalive 0/1600 is sent. The client answers flush 0/1600, and the slot's confirmed position becomes
@@ -41,8 +44,8 @@ CLIENT_SECONDS = 1.0
 """The interval at which the connection to the client is checked while executors judge changes."""
 
 
-class ClientDone(Exception):
-    """The client has sent CopyDone, or the server is shutting down: the stream ends regularly."""
+class StreamEnd(Exception):
+    """Raised to end the stream without an error: the client has sent CopyDone, or the node is shutting down."""
 
 
 class Sender:
@@ -79,10 +82,12 @@ class Sender:
         )
         self.statistics.sent = begin
         self._last_reply = time.monotonic()
-        self._awaits_reply = False
+        self._has_pinged = False
+        """Whether the client has been asked to reply and has not done so."""
         self._kept_alive: Lsn | None = None
+        """The position that the last keepalive has sent."""
         self._jobs = job_group.EndedJobs(f"walsender-{host.pid}", "headgate walsender", host.check)
-        self._is_left = False
+        self._is_client_gone = False
         """Whether the client has disconnected while changes were judged."""
 
     def close(self) -> None:
@@ -97,10 +102,10 @@ class Sender:
         with self.node.log_watch.watching(channel.interrupt), self._watch_client():
             try:
                 while True:
-                    self._take_messages()
+                    self._process_messages()
                     if not self._send_next():
-                        self._caught_up()
-            except ClientDone:
+                        self._wait_for_log()
+            except StreamEnd:
                 pass
 
     def _send_next(self) -> bool:
@@ -117,7 +122,7 @@ class Sender:
                 piece = next(frames, None)
             if piece is None:
                 break
-            channel.flush_while(self._take_messages, piece)  # `write` would send a large piece, and wait for the client without a limit
+            channel.flush_while(self._process_messages, piece)  # `write` would send a large piece, and wait for the client without a limit
         self.statistics.passed(batch.position)
         self.node.slots.count(self.name, batch.counts)
         return True
@@ -129,8 +134,8 @@ class Sender:
             with self._jobs.entered(self.node.engine.spark.sparkContext), self.host.cancelling(self._jobs.end):
                 yield
         except Exception:
-            self._check_told()
-            if self._is_left:
+            self._check_request()
+            if self._is_client_gone:
                 self.host.leave()
             raise
 
@@ -142,7 +147,7 @@ class Sender:
         def watch() -> None:
             while not over.wait(CLIENT_SECONDS):
                 if self.host.channel.is_client_gone():
-                    self._is_left = True
+                    self._is_client_gone = True
                     self._jobs.end()
                     return
 
@@ -153,7 +158,7 @@ class Sender:
         finally:
             over.set()
 
-    def _caught_up(self) -> None:
+    def _wait_for_log(self) -> None:
         """Send a keepalive if necessary after everything has been sent, then wait."""
         if self.statistics.state is not SenderState.STREAMING:
             self.statistics.state = SenderState.STREAMING
@@ -168,54 +173,55 @@ class Sender:
         channel.resume()
         if self.node.engine.log.end > self.stream.position:
             return
-        message = channel.poll(self._patience())
+        message = channel.poll(self._poll_seconds())
         if message is not None:
-            self._take(*message)
+            self._process_message(*message)
         self._check()
 
-    def _patience(self) -> float:
+    def _poll_seconds(self) -> float:
+        """Return how long to wait for the client: until it must be asked to reply, or has not replied in time."""
         if not self.timeout:
             return POLL_SECONDS
         silent = time.monotonic() - self._last_reply
-        return max(0.01, (self.timeout if self._awaits_reply else self.timeout / 2) - silent)
+        return max(0.01, (self.timeout if self._has_pinged else self.timeout / 2) - silent)
 
     def _check(self) -> None:
         """End the stream if it must end. Ask a silent client to reply."""
-        self._check_told()
+        self._check_request()
         if not self.timeout:
             return
         silent = time.monotonic() - self._last_reply
         if silent >= self.timeout and (message := self.host.channel.poll(0)) is not None:
-            self._take(*message)  # the client has answered; this side was late
+            self._process_message(*message)  # the client has answered; this side was late
             return
         if silent >= self.timeout:
             _log.info("terminating walsender process due to replication timeout")
             raise PostgresError("08006", "terminating walsender process due to replication timeout", severity=Severity.FATAL)
-        if silent >= self.timeout / 2 and not self._awaits_reply:
-            self._awaits_reply = True
+        if silent >= self.timeout / 2 and not self._has_pinged:
+            self._has_pinged = True
             self._keepalive(ask=True)
 
-    def _check_told(self) -> None:
+    def _check_request(self) -> None:
         """End the stream if another thread has requested it."""
         pending = self.host.pending()
         if pending is not None:
             if self.node.is_stopping():
                 self.statistics.state = SenderState.STOPPING
-                raise ClientDone
+                raise StreamEnd
             raise pending
 
     # ---- the client's messages --------------------------------------------------------------------------
-    def _take_messages(self) -> None:
+    def _process_messages(self) -> None:
         while (message := self.host.channel.poll(0)) is not None:
-            self._take(*message)
+            self._process_message(*message)
         self._check()
 
-    def _take(self, kind: str, body: bytes) -> None:
+    def _process_message(self, kind: str, body: bytes) -> None:
         if kind == "d":
             self._reply(body)
         elif kind == "c":
             self.host.channel.write(b"c\0\0\0\4")
-            raise ClientDone
+            raise StreamEnd
         elif kind == "X":
             self.host.leave()
         else:
@@ -228,7 +234,7 @@ class Sender:
             if reply.reply_requested:
                 self._keepalive(ask=False)
         self._last_reply = time.monotonic()
-        self._awaits_reply = False
+        self._has_pinged = False
 
     def _confirm(self, reply: m.StatusUpdate) -> None:
         # a position after the end of the log would confirm entries that do not exist yet, and they would never be sent
