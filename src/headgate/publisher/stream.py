@@ -8,8 +8,8 @@ transaction of which nothing is published only advances the position. An entry t
 its own, too: after its own changes it contains the rows that the alteration adds or removes (`alteration`).
 
 Traced: entries 0/1500 (insert a=1, a=7 into t: seq 0) and 0/1600 (ALTER PUBLICATION: no write; TRUNCATE t: seq 0), filter a > 5.
-One segment of state up to 0/1600, one from there. Frames, by key: B R I(7) C of the first, B R T C of the second;
-position 0/1628, the end of the second entry.
+The first write is judged by the state up to 0/1600, the second one by the state from there. Frames, by key: B R I(7) C of the first entry,
+B R T C of the second; position 0/1628, the end of the second entry.
 """
 
 from __future__ import annotations
@@ -113,16 +113,15 @@ class StreamBatch:
     counts: Counts = field(default_factory=Counts)
 
 
-class _TooLarge(Exception):
+class _LargeTransactionError(Exception):
     """A batch contains a transaction that must be streamed. The argument is its index."""
 
 
 @dataclass
-class _Segment:
-    """Writes that are judged by the same state of the catalog."""
+class _JudgedWrites:
+    """Consecutive writes that are judged by the same state of the catalog, by relation. TRUNCATEs are by statement."""
 
     state: PublishedState
-    first: TableWrite
     writes: dict[int, list[TableWrite]] = field(default_factory=dict)
     truncates: dict[tuple[Lsn, int], list[TableWrite]] = field(default_factory=dict)
 
@@ -156,8 +155,10 @@ class Stream:
         self.options = request.options
         self._catalog = catalog
         self._judgement = Judgement(catalog, database, request.created)
-        self._careful = 0
+        self._single_batches = 0
+        """The number of following entries that are a batch each, because a batch with them failed. So the error names its transaction."""
         self._missing: set[str] = set()
+        """The missing publications that have been logged."""
         self._altered: dict[Lsn, tuple[PublicationAlteration, list[Crossing]]] = {}
         """The entries of the batch that alter publications with reconcile = true, by commit LSN."""
         self._shared.enter(database)
@@ -175,7 +176,7 @@ class Stream:
         """
         self._types.use()
         end = self.engine.log.end
-        limit = 1 if alone or self._careful else ENTRIES
+        limit = 1 if alone or self._single_batches else ENTRIES
         entries = self.engine.log.entries(self.position, self.database, limit)
         if until is not None:
             entries = [entry for entry in entries if entry.end_lsn <= until]
@@ -196,13 +197,13 @@ class Stream:
         except PostgresError:
             if len(batch_entries) == 1:
                 raise
-            self._careful = len(batch_entries)
+            self._single_batches = len(batch_entries)
             self._judgement.forget()
             self.announcer = Announcer(self._catalog, self.database, self.options.encoding)
             return self.next(until, alone=alone)
-        self._careful = max(0, self._careful - 1)
+        self._single_batches = max(0, self._single_batches - 1)
         self.position = batch.position
-        self._count()
+        self._add_counts()
         return batch
 
     def _alterations(self, entries: Sequence[LogEntry]) -> dict[Lsn, tuple[PublicationAlteration, list[Crossing]]]:
@@ -213,7 +214,7 @@ class Stream:
                 alterations[lsn] = altered, altered.crossings(before)
         return alterations
 
-    def _count(self) -> None:
+    def _add_counts(self) -> None:
         """Add the judged changes of the returned batch to the node's statistics."""
         self._shared.tally.add(self.database, self._renderer.judged)
 
@@ -224,24 +225,24 @@ class Stream:
             entries = [entry for entry in entries if entry.origin is None]
             if not entries:
                 return StreamBatch((), position, counts)
-        if len(entries) == 1 and self._alone(entries[0]):
-            return StreamBatch(self._lazily(entries[0], counts), position, counts)
+        if len(entries) == 1 and self._needs_own_batch(entries[0]):
+            return StreamBatch(self._frames_of(entries[0], counts), position, counts)
         pieces = Pieces()
-        for segment in self._segments(entries):
-            self._render(segment, pieces)
+        for group in self._by_state(entries):
+            self._render(group, pieces)
         try:
-            frames = self._together(entries, pieces)
-        except _TooLarge as large:
+            frames = self._assemble(entries, pieces)
+        except _LargeTransactionError as large:
             self.announcer = Announcer(self._catalog, self.database, self.options.encoding)
             index = int(large.args[0])
             if index:
                 return self._batch(entries[:index], entries[index - 1].end_lsn)
-            return StreamBatch(self._lazily(entries[0], counts), entries[0].end_lsn, counts)
+            return StreamBatch(self._frames_of(entries[0], counts), entries[0].end_lsn, counts)
         counts.total_txns = sum(bool(entry.writes) for entry in entries)
         counts.total_bytes = sum(len(part) for part in frames)
         return StreamBatch(frames, position, counts)
 
-    def _alone(self, entry: LogEntry) -> bool:
+    def _needs_own_batch(self, entry: LogEntry) -> bool:
         """Return whether the entry must be a batch of its own: it is large, has more than changes between B and C, or is an alteration."""
         if (
             entry.kind is not EntryKind.COMMIT
@@ -258,51 +259,51 @@ class Stream:
         total = 0
         for entry in entries:
             total += sum(write.changes for write in entry.writes)
-            if batch_entries and (total > CHANGES or self._alone(entry)):
+            if batch_entries and (total > CHANGES or self._needs_own_batch(entry)):
                 break
             batch_entries.append(entry)
-            if self._alone(entry):
+            if self._needs_own_batch(entry):
                 break
         return batch_entries
 
     # ---- the catalog at each place ----------------------------------------------------------------------
-    def _segments(self, entries: Sequence[LogEntry]) -> list[_Segment]:
-        segments: list[_Segment] = []
+    def _by_state(self, entries: Sequence[LogEntry]) -> list[_JudgedWrites]:
+        groups: list[_JudgedWrites] = []
         for _, write, state in self._judgement.states(entries):
-            if not segments or segments[-1].state is not state:
-                segments.append(_Segment(state, write))
-            segment = segments[-1]
+            if not groups or groups[-1].state is not state:
+                groups.append(_JudgedWrites(state))
+            group = groups[-1]
             if write.kind == "truncate":
-                segment.truncates.setdefault((write.commit_lsn, write.statement), []).append(write)
+                group.truncates.setdefault((write.commit_lsn, write.statement), []).append(write)
             else:
-                segment.writes.setdefault(write.relation, []).append(write)
-        return segments
+                group.writes.setdefault(write.relation, []).append(write)
+        return groups
 
     def _context(self, error: PostgresError, lsn: Lsn, callback: str = "change") -> PostgresError:
         return error.within(f'slot "{self.slot}", output plugin "pgoutput", in the {callback} callback, associated LSN {lsn}')
 
-    def _plan(self, segment: _Segment, write: TableWrite) -> Published | None:
+    def _plan(self, state: PublishedState, write: TableWrite) -> Published | None:
         callback = "truncate" if write.kind == "truncate" else "change"
         try:
-            missing = self._skipped if self.options.announced >= 18 else None
-            publications = named(segment.state, self.request.publications, missing)
-            return published(segment.state, publications, write.relation, self.options.announced)
+            missing = self._log_missing if self.options.announced >= 18 else None
+            publications = named(state, self.request.publications, missing)
+            return published(state, publications, write.relation, self.options.announced)
         except PostgresError as error:
             raise self._context(error, write.lsn, callback) from error
 
-    def _skipped(self, name: str) -> None:
+    def _log_missing(self, name: str) -> None:
         """Log once that a missing publication is skipped (LoadPublications of 18)."""
         if name not in self._missing:
             self._missing.add(name)
             _log.warning('skipped loading publication "%s"', name)
 
     # ---- small transactions -----------------------------------------------------------------------------
-    def _render(self, segment: _Segment, pieces: Pieces) -> None:
-        self.announcer.move(segment.state)
-        truncates = self._truncates(segment)
+    def _render(self, group: _JudgedWrites, pieces: Pieces) -> None:
+        self.announcer.move(group.state)
+        truncates = self._truncates(group)
         last: dict[int, int] = {}
-        for oid, writes in segment.writes.items():
-            plan = self._plan(segment, writes[0])
+        for oid, writes in group.writes.items():
+            plan = self._plan(group.state, writes[0])
             if plan is None or not plan.actions:
                 continue
             rendered = self._rendered(plan, writes)
@@ -340,11 +341,11 @@ class Stream:
             if index < len(lsn) and (next_cut is None or lsn[index] < next_cut):
                 pieces.single.append((int(lsn[index]) * 4 + 1, self.announcer.announce(plan, now())))
 
-    def _truncates(self, segment: _Segment) -> list[tuple[Lsn, list[Published], list[TableWrite]]]:
+    def _truncates(self, group: _JudgedWrites) -> list[tuple[Lsn, list[Published], list[TableWrite]]]:
         """Return the TRUNCATEs that publish something: LSN, plans, writes."""
         truncates = []
-        for writes in segment.truncates.values():
-            plans = [plan for write in writes if (plan := self._plan(segment, write)) is not None and truncated(plan)]
+        for writes in group.truncates.values():
+            plans = [plan for write in writes if (plan := self._plan(group.state, write)) is not None and truncated(plan)]
             if plans:
                 truncates.append((writes[0].lsn, plans, writes))
         return truncates
@@ -355,7 +356,7 @@ class Stream:
         pieces.single.append((int(lsn) * 4 + 2, described + frame(message, int(lsn), now())))
         pieces.marks.append(np.array([int(lsn)], np.int64))
 
-    def _together(self, entries: Sequence[LogEntry], pieces: Pieces) -> list[memoryview | bytes]:
+    def _assemble(self, entries: Sequence[LogEntry], pieces: Pieces) -> list[memoryview | bytes]:
         """Add begin and end of each transaction that publishes something, and return all frames in order."""
         marks = np.sort(np.concatenate(pieces.marks)) if pieces.marks else np.array([], np.int64)
         for entry in entries:
@@ -372,11 +373,11 @@ class Stream:
             return []
         pieces.single.sort(key=lambda single: single[0])
         if self.options.streaming:
-            self._refuse_large(entries, pieces)
+            self._check_size(entries, pieces)
         return pieces.in_order()
 
-    def _refuse_large(self, entries: Sequence[LogEntry], pieces: Pieces) -> None:
-        """Raise _TooLarge for the first transaction that must be streamed."""
+    def _check_size(self, entries: Sequence[LogEntry], pieces: Pieces) -> None:
+        """Raise _LargeTransactionError for the first transaction that must be streamed."""
         ends = np.array([int(entry.end_lsn) * 4 for entry in entries], np.int64)
         sizes = np.zeros(len(entries) + 1, np.int64)
         single = pieces.singles()
@@ -384,10 +385,10 @@ class Stream:
             np.add.at(sizes, np.searchsorted(ends, keys, side="right"), np.diff(frames.offsets) + framing.CHANGE_BYTES)
         large = np.flatnonzero(sizes > self.options.work_mem)
         if len(large):
-            raise _TooLarge(int(large[0]))
+            raise _LargeTransactionError(int(large[0]))
 
     # ---- a transaction of its own -----------------------------------------------------------------------
-    def _lazily(self, entry: LogEntry, counts: Counts) -> Iterator[bytes | memoryview]:
+    def _frames_of(self, entry: LogEntry, counts: Counts) -> Iterator[bytes | memoryview]:
         """Yield the frames of one entry, write by write."""
         if entry.kind is EntryKind.MESSAGE:
             if self.options.messages:
@@ -397,7 +398,7 @@ class Stream:
             # a PREPARE that was rolled back is sent without its changes, because its files are removed; its ROLLBACK PREPARED follows
             is_rolled_back = entry.kind is EntryKind.PREPARE and self.engine.log.is_rolled_back(entry.commit_lsn)
             yield from framing.whole(entry, () if is_rolled_back else self._pieces(entry), self.options, counts)
-        self._count()
+        self._add_counts()
         prepared = self.engine.log.at(entry.prepared) if entry.kind is EntryKind.ROLLBACK_PREPARED else None
         yield framing.finish(entry, prepared, self.options)
 
@@ -421,9 +422,9 @@ class Stream:
                     yield TransactionPiece(framing.emitted(write, self.options, transactional=True), int(write.lsn), xid, 1)
             elif write.kind == "truncate":
                 if write is statements[write.statement][0][0]:
-                    yield from self._truncate_piece(_Segment(state, write), [truncate for truncate, _ in statements[write.statement]], xid)
+                    yield from self._truncate_pieces(state, [truncate for truncate, _ in statements[write.statement]], xid)
             else:
-                yield from self._large_write(_Segment(state, write), write, xid)
+                yield from self._write_pieces(state, write, xid)
         if altered is not None:
             self.announcer.move(altered.state)
             for crossing in crossed:
@@ -454,8 +455,8 @@ class Stream:
         except Exception as error:
             raise self._context(from_spark(error), lsn) from error
 
-    def _large_write(self, segment: _Segment, write: TableWrite, xid: int) -> Iterator[TransactionPiece]:
-        plan = self._plan(segment, write)
+    def _write_pieces(self, state: PublishedState, write: TableWrite, xid: int) -> Iterator[TransactionPiece]:
+        plan = self._plan(state, write)
         if plan is None or not plan.actions:
             return
         with self._with_context(write.lsn):
@@ -476,8 +477,8 @@ class Stream:
                 return [rendered]
         return self._renderer.large(plan, write, now())
 
-    def _truncate_piece(self, segment: _Segment, writes: Sequence[TableWrite], xid: int) -> Iterator[TransactionPiece]:
-        plans = [plan for truncate in writes if (plan := self._plan(segment, truncate)) is not None and truncated(plan)]
+    def _truncate_pieces(self, state: PublishedState, writes: Sequence[TableWrite], xid: int) -> Iterator[TransactionPiece]:
+        plans = [plan for truncate in writes if (plan := self._plan(state, truncate)) is not None and truncated(plan)]
         if plans:
             described = b"".join(self.announcer.announce(plan, now()) for plan in plans)
             lsn = int(writes[0].lsn)
