@@ -49,7 +49,7 @@ class Stream:
         return segment
 
     def apply(self, segment: Segment) -> None:
-        self.progress.applied(Lsn(segment.transactions.end_lsn[-1]))
+        self.progress.record_applied(Lsn(segment.transactions.end_lsn[-1]))
         self.spool.release_oldest()
         self.waker.wake()
 

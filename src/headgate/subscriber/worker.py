@@ -249,7 +249,7 @@ class Worker:
         """Record that everything up to `end` is durable and visible."""
         assert self.progress is not None
         self.advanced = True
-        self.progress.applied(end)
+        self.progress.record_applied(end)
         self.waker.wake()
 
     # ---- private ----------------------------------------------------------------------------------------

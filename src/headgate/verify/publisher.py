@@ -149,7 +149,7 @@ class Publisher:
                 decoded = decode.decode(*segment.read(), relations=relations, first_seq=segment.first_seq)
                 relations.update(decoded.relations)
                 yield decoded
-                progress.applied(segment.end)
+                progress.record_applied(segment.end)
                 spool.release_oldest()
         except PostgresError:
             check()

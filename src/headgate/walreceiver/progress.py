@@ -10,11 +10,12 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headgate.lsn import INVALID, Lsn
 
 POSTGRES_EPOCH = 946_684_800_000_000
+WAITING_SECONDS = 0.1
 
 
 def now() -> int:
@@ -46,41 +47,46 @@ class StreamProgress:
         """The latest keepalive after which nothing was outstanding when it arrived, or is now."""
         self._position = ReceiverPosition()
         self._waiting: deque[tuple[Lsn, float]] = deque()
-        """The ends of transactions that are not applied yet, and when they arrived. Ends within 0.1 s share an entry."""
+        """The ends of transactions that are not applied yet, and when they arrived. Ends within WAITING_SECONDS share an entry."""
         self._inside_since: float | None = None
         """When the first part of an incomplete transaction arrived."""
 
-    def received(self, end: Lsn, send_time: int, *, committed: Lsn | None = None, keepalive: bool = False, inside: bool = False) -> None:
-        """Record data received up to `end`, with the end of the last whole transaction in it (`committed`), or a keepalive."""
+    def record_data(self, end: Lsn, send_time: int, committed: Lsn | None) -> None:
+        """Record data received up to `end`, with the end of the last whole transaction in it (`committed`), if any."""
         with self._lock:
             self._received = max(self._received, end)
             if committed is not None:
                 self._committed = max(self._committed, committed)
                 moment = time.monotonic()
-                if self._waiting and moment - self._waiting[-1][1] < 0.1:
+                if self._waiting and moment - self._waiting[-1][1] < WAITING_SECONDS:
                     self._waiting[-1] = (committed, self._waiting[-1][1])
                 else:
                     self._waiting.append((committed, moment))
-            if keepalive and not inside:
-                self._idle = max(self._idle, end)
-            received_at = now()
-            last = self._position
-            latest = (end, send_time) if keepalive else (last.latest_end, last.latest_end_time)
-            self._position = ReceiverPosition(self._received, send_time, received_at, Lsn(max(latest[0], last.latest_end)), latest[1])
+            self._position = replace(self._position, received=self._received, last_send_time=send_time, last_receipt_time=now())
             self._settle()
 
-    def note_inside(self, *, inside: bool) -> None:
+    def record_keepalive(self, end: Lsn, send_time: int, *, inside: bool) -> None:
+        """Record a keepalive. `inside`: it arrived inside a transaction, so that its position may not be confirmed."""
+        with self._lock:
+            self._received = max(self._received, end)
+            if not inside:
+                self._idle = max(self._idle, end)
+            latest_end = max(end, self._position.latest_end)
+            self._position = ReceiverPosition(self._received, send_time, now(), latest_end, send_time)
+            self._settle()
+
+    def record_inside(self, *, inside: bool) -> None:
         """Record whether a part of a transaction has arrived without its end."""
         with self._lock:
             self._inside_since = None if not inside else self._inside_since or time.monotonic()
 
-    def passed(self, end: Lsn) -> None:
+    def record_dropped(self, end: Lsn) -> None:
         """Record the end of a dropped transaction. Data received before it must have been recorded."""
         with self._lock:
             self._idle = max(self._idle, end)
             self._settle()
 
-    def applied(self, end: Lsn) -> None:
+    def record_applied(self, end: Lsn) -> None:
         """Record that everything up to the end of a transaction is durable and visible."""
         with self._lock:
             self._flushed = max(self._flushed, end)

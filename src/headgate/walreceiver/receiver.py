@@ -148,15 +148,15 @@ class Receiver:
             committed = self._reassembly.take(run)
         last = run[-1]
         end = Lsn(max(int.from_bytes(last[9:17]), committed or 0))
-        self._progress.received(end, int.from_bytes(last[17:25], signed=True), committed=None if committed is None else Lsn(committed))
-        self._progress.note_inside(inside=self._is_inside())
+        self._progress.record_data(end, int.from_bytes(last[17:25], signed=True), None if committed is None else Lsn(committed))
+        self._progress.record_inside(inside=self._is_inside())
         if self._reassembly is not None and self._reassembly.passed:
-            self._progress.passed(Lsn(self._reassembly.passed))
+            self._progress.record_dropped(Lsn(self._reassembly.passed))
 
     def _keepalive(self, frame: bytes) -> None:
         keepalive = read_frame(frame)
         assert isinstance(keepalive, m.Keepalive)
-        self._progress.received(Lsn(keepalive.end), keepalive.send_time, keepalive=True, inside=self._is_inside())
+        self._progress.record_keepalive(Lsn(keepalive.end), keepalive.send_time, inside=self._is_inside())
         if keepalive.reply_requested:
             self._reply_wanted = True
         self._spool.reach(Lsn(keepalive.end))
@@ -181,9 +181,10 @@ class Receiver:
         self._sent, self._sent_at, self._reply_wanted = state, time.monotonic(), False
 
     def _check_silence(self, limits: Limits, *, full: bool) -> None:
-        if limits.timeout <= 0 or full:
-            if full:
-                self._heard_at = time.monotonic()
+        """Ask a silent publisher to reply. Raise 08006 if it has been silent for the timeout."""
+        if full:  # the socket is not read
+            self._heard_at = time.monotonic()
+        if full or limits.timeout <= 0:
             return
         silent = time.monotonic() - self._heard_at
         if silent >= limits.timeout:
