@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headgate.errors import PostgresError
-from headgate.publisher.decoded import DecodedChanges, Shared
+from headgate.publisher.decoded import ChangeCache, DecodedChanges
 from headgate.storage.spark import job_group
 
 DATABASE = 5
@@ -23,7 +23,7 @@ def changes(rows: int) -> DecodedChanges:
 
 
 def test_streams_that_request_the_same_changes_read_them_once() -> None:
-    shared, begun, go = Shared(), threading.Barrier(8), threading.Event()
+    shared, begun, go = ChangeCache(), threading.Barrier(8), threading.Event()
     for _ in range(8):
         shared.enter(DATABASE)
 
@@ -43,7 +43,7 @@ def test_streams_that_request_the_same_changes_read_them_once() -> None:
 
 
 def test_terminated_stream_does_not_wait_for_the_read_of_another(spark: SparkSession) -> None:
-    shared, reading, go = Shared(), threading.Event(), threading.Event()
+    shared, reading, go = ChangeCache(), threading.Event(), threading.Event()
     for _ in range(2):
         shared.enter(DATABASE)
 
@@ -70,13 +70,13 @@ def test_terminated_stream_does_not_wait_for_the_read_of_another(spark: SparkSes
 
 
 def test_single_stream_caches_nothing() -> None:
-    shared = Shared()
+    shared = ChangeCache()
     shared.enter(DATABASE)
     assert shared.get(DATABASE, "a write", lambda: changes(3)) is not shared.get(DATABASE, "a write", lambda: changes(3))
 
 
 def test_least_recently_requested_changes_are_evicted() -> None:
-    shared = Shared(kept_bytes=changes(100).table.nbytes * 2)
+    shared = ChangeCache(kept_bytes=changes(100).table.nbytes * 2)
     shared.enter(DATABASE)
     shared.enter(DATABASE)
     for key in (1, 2, 1, 3, 1, 2):
@@ -85,7 +85,7 @@ def test_least_recently_requested_changes_are_evicted() -> None:
 
 
 def test_failing_reader_raises_and_the_next_stream_reads() -> None:
-    shared = Shared()
+    shared = ChangeCache()
     shared.enter(DATABASE)
     shared.enter(DATABASE)
 

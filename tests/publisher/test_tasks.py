@@ -14,7 +14,7 @@ from headgate.catalog.relation.replica_identity import ReplicaIdentity
 from headgate.errors import PostgresError
 from headgate.publisher import tasks
 from headgate.publisher.change_reader import ChangeReader
-from headgate.publisher.decoded import Shared
+from headgate.publisher.decoded import ChangeCache
 from headgate.publisher.published import FILTERED, Published
 from headgate.publisher.rendering import Rendered, Renderer, ValueForm
 from headgate.rowfilter.filter import bind_filter
@@ -79,7 +79,7 @@ def test_tasks_encode_a_write_to_the_bytes_of_the_driver(
     writes = large_writes(engine, described, monkeypatch)
     plan = published(described, condition)
     for form in (ValueForm(), ValueForm(binary=True)):
-        driver, by_tasks = (Renderer(ChangeReader(engine, Shared(), DATABASE), form) for _ in range(2))
+        driver, by_tasks = (Renderer(ChangeReader(engine, ChangeCache(), DATABASE), form) for _ in range(2))
         expected = [sent(list(driver.large(plan, write, SEND_TIME))) for write in writes]
         assert [sent(list(tasks.encode(by_tasks, plan, write, SEND_TIME))) for write in writes] == expected
         assert sum(len(lsns) for _, lsns in expected) > 100
@@ -105,7 +105,7 @@ def test_rows_for_which_a_filter_is_not_exact_are_evaluated_by_the_driver_and_ra
 ) -> None:
     described = table(28402, ReplicaIdentity.FULL)
     inserts = large_writes(engine, described, monkeypatch)[0]
-    renderer = Renderer(ChangeReader(engine, Shared(), DATABASE), ValueForm())
+    renderer = Renderer(ChangeReader(engine, ChangeCache(), DATABASE), ValueForm())
     with pytest.raises((PostgresError, PySparkException), match=r"division by zero|DIVIDE_BY_ZERO|22012"):
         list(tasks.encode(renderer, published(described, "100 / (id - 200) < 50"), inserts, SEND_TIME))
 
@@ -117,7 +117,7 @@ def test_tasks_encode_large_writes_of_a_single_stream(
     described = table(28403, ReplicaIdentity.DEFAULT)
     inserts = large_writes(engine, described, monkeypatch)[0]
     monkeypatch.setattr(engine, "settings", {"small_batch_rows": small})
-    shared = Shared()
+    shared = ChangeCache()
     for _ in range(streams):
         shared.enter(DATABASE)
     assert tasks.takes(Renderer(ChangeReader(engine, shared, DATABASE), ValueForm()), inserts) == by_tasks

@@ -39,7 +39,7 @@ from headgate.pgoutput.encode import DELETE
 from headgate.publisher import alteration, framing, recorded_changes
 from headgate.publisher.alteration import Crossing, PublicationAlteration
 from headgate.publisher.change_reader import ChangeReader, with_old_row
-from headgate.publisher.decoded import DecodedChanges, Shared
+from headgate.publisher.decoded import ChangeCache, DecodedChanges
 from headgate.publisher.framing import StreamOptions
 from headgate.publisher.historic_snapshot import Judgement
 from headgate.publisher.published import Published, identity_columns, named, published, truncated
@@ -111,7 +111,7 @@ class ChangeRange:
         publication: str,
         bounds: tuple[Lsn | None, Lsn],
         check: Callable[[], None] = lambda: None,
-        shared: Shared | None = None,
+        shared: ChangeCache | None = None,
     ) -> None:
         self._engine = engine
         self._catalog = catalog
@@ -119,7 +119,7 @@ class ChangeRange:
         self._publication = publication
         self.start, self.end = bounds[0], min(bounds[1], engine.log.end)
         self._check = check
-        self._reader = ChangeReader(engine, shared or Shared(), relation.database)
+        self._reader = ChangeReader(engine, shared or ChangeCache(), relation.database)
         self.check_kept(self.end if self.start is None else self.start)
 
     def check_kept(self, position: Lsn) -> None:

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 
 from headgate.pgoutput import encode
 from headgate.publisher import gate
-from headgate.publisher.decoded import DecodedChanges, Shared, decoded
-from headgate.publisher.publication_statistics import Judged
+from headgate.publisher.decoded import ChangeCache, DecodedChanges, decoded
+from headgate.publisher.publication_statistics import JudgedCounts
 from headgate.publisher.published import Published, identity_columns
 from headgate.storage import feed
 from headgate.storage.engine import Engine
@@ -37,9 +37,9 @@ class ChangeReader:
     """Reads and judges changes of one database."""
 
     engine: Engine
-    shared: Shared
+    shared: ChangeCache
     database: int
-    judged: Judged = field(default_factory=Judged)
+    judged: JudgedCounts = field(default_factory=JudgedCounts)
     """The counts of changes judged since the stream last collected them."""
 
     def small(self, plan: Published, writes: Sequence[TableWrite]) -> JudgedChanges | None:

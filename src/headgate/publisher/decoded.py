@@ -1,7 +1,7 @@
 """A relation's changes as read from the table's files, and the cache of them that streams share.
 
-`DecodedChanges` is immutable, except for the frames encoded from all its changes, which streams share (`rendering`). `Shared` belongs to
-the node: streams of one database that read the same writes at about the same time read and render them once. Invariant: shared values
+`DecodedChanges` is immutable, except for the frames encoded from all its changes, which streams share (`rendering`). The node has one
+`ChangeCache`: streams of one database that read the same writes at about the same time read and render them once. Invariant: cached values
 depend only on the log and on the description of the relation, both of which are in the key. A stream that comes late reads them itself.
 
 Traced: eight slots of one database wake up for the write 7 of t. The first stream requests (5, t, (7,)) and reads. The others wait for it,
@@ -109,7 +109,7 @@ class _Entry:
         self.failed = False
 
 
-class Shared:
+class ChangeCache:
     """The cache. All methods are thread-safe."""
 
     def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:

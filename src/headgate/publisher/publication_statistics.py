@@ -1,7 +1,7 @@
 """Counts of the changes that each publication has judged and published since the node's start.
 
 A stream judges a change once for all publications that it names. The change counts for each of them that publishes the table. A stream has
-a `Judged` until its batch is returned, the node has a `Tally`. Changes that a subscriber requests again are judged and counted again.
+a `JudgedCounts` until its batch is returned, the node has a `Tally`. Changes that a subscriber requests again are judged and counted again.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import threading
 from collections.abc import Sequence
 
 
-class Judged:
+class JudgedCounts:
     """The counts (judged, kept) by publication."""
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Tally:
         self._lock = threading.Lock()
         self._counts: dict[tuple[int, str], tuple[int, int]] = {}
 
-    def add(self, database: int, judged: Judged) -> None:
+    def add(self, database: int, judged: JudgedCounts) -> None:
         """Add the counts of a stream and reset them there."""
         counts = judged.counts
         judged.clear()

@@ -22,7 +22,7 @@ from headgate.pgoutput import encode
 from headgate.pgoutput.encode import Frames
 from headgate.publisher.change_reader import EXACT, ChangeReader, with_old_row
 from headgate.publisher.decoded import DecodedChanges
-from headgate.publisher.publication_statistics import Judged
+from headgate.publisher.publication_statistics import JudgedCounts
 from headgate.publisher.published import Published, identity_columns
 from headgate.settings.encoding import UTF8, Encoding
 from headgate.storage.transaction.log import TableWrite
@@ -60,7 +60,7 @@ class Renderer:
     form: ValueForm
 
     @property
-    def judged(self) -> Judged:
+    def judged(self) -> JudgedCounts:
         """The counts of changes judged since the stream last collected them."""
         return self.reader.judged
 

@@ -34,7 +34,7 @@ from headgate.publisher import alteration, framing, tasks
 from headgate.publisher.alteration import Crossing, PublicationAlteration
 from headgate.publisher.announcement import Announcer, frame
 from headgate.publisher.change_reader import EXACT, ChangeReader
-from headgate.publisher.decoded import Shared
+from headgate.publisher.decoded import ChangeCache
 from headgate.publisher.framing import Counts, StreamOptions, TransactionPiece
 from headgate.publisher.historic_snapshot import Judgement
 from headgate.publisher.published import Published, named, published, truncated
@@ -140,14 +140,14 @@ class Stream:
         slot: str,
         position: Lsn,
         request: StreamRequest,
-        shared: Shared | None = None,
+        shared: ChangeCache | None = None,
     ) -> None:
         self.engine = engine
         self.database = database
         self.slot = slot
         self.position = position
         self.request = request
-        self._shared = shared or Shared()
+        self._shared = shared or ChangeCache()
         form = ValueForm(request.binary, request.session, request.options.encoding)
         self._renderer = Renderer(ChangeReader(engine, self._shared, database), form)
         self.announcer = Announcer(catalog, database, request.options.encoding)

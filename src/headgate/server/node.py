@@ -33,7 +33,7 @@ from headgate.catalog.security import acl
 from headgate.catalog.system_view import Provider
 from headgate.commands.table import temporary
 from headgate.errors import PostgresError, Severity
-from headgate.publisher.decoded import Shared
+from headgate.publisher.decoded import ChangeCache
 from headgate.publisher.slots import Slots
 from headgate.publisher.watch import LogWatch
 from headgate.server import cluster_watch, node_parts, reinitialize
@@ -185,7 +185,7 @@ class Node:
         for line in self.engine.recover():
             _log.info("%s", line)
         temporary.clean(self.engine)
-        self.changes = Shared()
+        self.changes = ChangeCache()
         self.log_watch = LogWatch(self.engine.log)
         self.log_watch.start()
         self.engine.foreign.start()

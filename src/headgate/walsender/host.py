@@ -15,7 +15,7 @@ from headgate.catalog.catalog import Catalog
 from headgate.catalog.session import SessionContext
 from headgate.errors import Notices, PostgresError
 from headgate.lsn import Lsn
-from headgate.publisher.decoded import Shared
+from headgate.publisher.decoded import ChangeCache
 from headgate.publisher.slots import Slots
 from headgate.publisher.watch import LogWatch
 from headgate.settings.session import SessionSettings
@@ -60,7 +60,7 @@ class Node:
     system_identifier: str
     slots: Slots
     senders: Senders
-    changes: Shared
+    changes: ChangeCache
     log_watch: LogWatch
     is_stopping: Callable[[], bool]
     findings: Callable[[str | None, Callable[[str], None]], Generator[tuple[str, str, str, str], None, int]]
