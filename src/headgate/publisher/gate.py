@@ -2,8 +2,8 @@
 
 `verdicts` returns one letter for each change, 0 for one that is not sent. A filter is evaluated column by column in the driver if that
 gives PostgreSQL's exact result (`expression.columnwise`), which is nearly free. All others, and filters that might raise, are evaluated by
-Spark, which gets only the filter's columns. Spark evaluates every filter if `small_batch_rows` is 0. Called by `rendering` and
-`alteration`.
+Spark, which gets only the filter's columns. Spark evaluates every filter if `small_batch_rows` is 0. Called by `change_reader` (driver),
+`tasks` (Spark) and `alteration`.
 """
 
 from __future__ import annotations

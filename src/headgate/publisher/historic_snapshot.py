@@ -5,7 +5,8 @@ the earlier changes of its own transaction. So an ALTER PUBLICATION that another
 transaction's changes. No change is judged by a catalog older than the slot: PostgreSQL waits for the running transactions before it
 creates a slot.
 
-Each stream has its own `Judgement`, which caches the last states, because reading one takes some milliseconds. Called by `stream`.
+Each stream has its own `Judgement`, which caches the last states, because reading one takes some milliseconds. Called by `stream` and
+`change_range`.
 """
 
 from __future__ import annotations
@@ -48,23 +49,25 @@ class Judgement:
         """Drop the cached states."""
         self._states.clear()
 
-    def states(self, entry: Sequence[LogEntry]) -> list[tuple[LogEntry, TableWrite, PublishedState]]:
-        pairs = [(log_entry, write) for log_entry in entry for write in log_entry.writes]
+    def states(self, entries: Sequence[LogEntry]) -> list[tuple[LogEntry, TableWrite, PublishedState]]:
+        """Return the writes of the entries in order, each with its state."""
+        pairs = [(entry, write) for entry in entries for write in entry.writes]
         if not pairs:
             return []
         seen = [int(max(write.seen, self._floor)) for _, write in pairs]
-        own = {log_entry.commit_lsn: self._own(log_entry) for log_entry in entry}
+        own = {entry.commit_lsn: self._own(entry) for entry in entries}
         low, high = min(seen), max(*seen, *own.values())
-        changes = history.changes(self._cursor, self._database, low, high)
-        lsns = sorted({lsn for lsn, _ in changes})
+        seqs: dict[int, list[int]] = {}  # of the catalog changes of each LSN
+        for lsn, seq in sorted(history.changes(self._cursor, self._database, low, high)):
+            seqs.setdefault(lsn, []).append(seq)
+        lsns = list(seqs)
         base = history.last_change(self._cursor, self._database, low)
         judged = []
-        for (log_entry, write), lsn in zip(pairs, seen, strict=True):
-            index = bisect.bisect_right(lsns, lsn)
-            own_lsn = own[log_entry.commit_lsn]
-            own_seq = max((seq for lsn, seq in changes if lsn == own_lsn and seq <= write.seq), default=-1)
-            state_key = (lsns[index - 1] if index else base, own_lsn if own_seq >= 0 else -1, own_seq)
-            judged.append((log_entry, write, self._state(state_key)))
+        for (entry, write), seen_lsn in zip(pairs, seen, strict=True):
+            own_lsn = own[entry.commit_lsn]
+            own_seq = _last(seqs.get(own_lsn, ()), write.seq, -1)
+            place = (_last(lsns, seen_lsn, base), own_lsn if own_seq >= 0 else -1, own_seq)
+            judged.append((entry, write, self._state(place)))
         return judged
 
     def following(self, entries: Sequence[LogEntry]) -> dict[Lsn, tuple[PublishedState, PublishedState]]:
@@ -93,3 +96,9 @@ class Judgement:
         while len(self._states) > _KEPT:
             del self._states[next(iter(self._states))]
         return state
+
+
+def _last(numbers: Sequence[int], limit: int, default: int) -> int:
+    """Return the last of some ascending numbers that is at most `limit`, or the default if there is none."""
+    index = bisect.bisect_right(numbers, limit)
+    return numbers[index - 1] if index else default

@@ -1,7 +1,8 @@
 """Determines which changes of a relation a connection publishes, and how: pure functions over the catalog's state at one LSN.
 
 `published` combines the publications named in START_REPLICATION for one changed relation, as pgoutput's get_rel_sync_entry,
-pgoutput_row_filter_init and pgoutput_column_list_init do in PostgreSQL 15. Called by `stream`.
+pgoutput_row_filter_init and pgoutput_column_list_init do in PostgreSQL 15. Called by `stream`, `change_range` and
+`alteration`.
 
     publications of a leaf L under a root P                      sent as   filter and columns of
     lists L                                                      L         L

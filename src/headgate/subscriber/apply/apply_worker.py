@@ -423,7 +423,7 @@ def _skip_transaction(
     finish, end = Lsn(first.transactions.commit_lsn[0]), Lsn(first.transactions.end_lsn[0])
     if finish == subscription.skip_lsn:
         _log_skip(finish)
-        applier.relations.update({message.relation: message for _, _, message in first.others if isinstance(message, m.Relation)})
+        applier.learn(first)
 
         def skip(cursor: CatalogCursor) -> None:
             subscriptions.change(cursor, subscription.oid, skip_lsn=INVALID)
