@@ -149,13 +149,13 @@ def fetch_relation(connection: PublisherConnection, schema: str, name: str, publ
     oid, identity, kind = answer.number(tables[0][0]), str(tables[0][1]), str(tables[0][2])
     included = _column_list(connection, shown, oid, publications)
     generated = ", a.attgenerated != ''" if connection.server_version >= 180000 else ""
+    not_generated = "AND a.attgenerated = ''" if 120000 <= connection.server_version < 180000 else ""
     rows = _query(
         connection,
         f"SELECT a.attnum,       a.attname,       a.atttypid,       a.attnum = ANY(i.indkey){generated}  FROM pg_catalog.pg_attribute a"
         f"  LEFT JOIN pg_catalog.pg_index i       ON (i.indexrelid = pg_get_replica_identity_index({oid}))"
         " WHERE a.attnum > 0::pg_catalog.int2   AND NOT a.attisdropped "
-        f"{'AND a.attgenerated = ' + repr('') if 120000 <= connection.server_version < 180000 else ''}"
-        f"   AND a.attrelid = {oid} ORDER BY a.attnum",
+        f"{not_generated}   AND a.attrelid = {oid} ORDER BY a.attnum",
         about,
         5 if generated else 4,
     )
@@ -223,13 +223,9 @@ def copy_command(
     )
     name = qualified(relation.schema, relation.name)
     tail = " WITH (FORMAT binary)" if binary else ""
-    if (
-        relation.kind == "r"
-        and not relation.filters
-        and where is None
-        and not texts
-        and not any(column.generated for column in relation.columns)
-    ):
+    selects_rows = bool(relation.filters) or where is not None
+    computes_values = bool(texts) or any(column.generated for column in relation.columns)
+    if relation.kind == "r" and not selects_rows and not computes_values:
         listed = f" ({columns})" if relation.columns else ""
         return f"COPY {name}{listed} TO STDOUT{tail}"
     only = "ONLY " if relation.kind == "r" else ""
