@@ -98,7 +98,7 @@ class InitialCopy:
         self.seconds = 0.0
         self.running = False
         self.began = self._moved = time.monotonic()
-        self._patience = STILL_SECONDS
+        self._still_limit = STILL_SECONDS
         self._source: PublisherConnection | None = None
         """From which one COPY comes."""
         self._firing: FiringTriggers | None = None
@@ -122,7 +122,7 @@ class InitialCopy:
     @property
     def is_stuck(self) -> bool:
         """Whether that is too long. A reconciliation compares before it fetches anything, so its pauses do not count."""
-        return self.method is not Method.DIFFERENCE and self.still > self._patience
+        return self.method is not Method.DIFFERENCE and self.still > self._still_limit
 
     def count(self, rows: int, size: int) -> None:
         self.rows += rows
@@ -252,14 +252,17 @@ class InitialCopy:
             raise PostgresError("08006", f"table copy could not finish transaction on publisher: {error.message}") from error
 
     def _single(self, _: CreatedSlot, reader: PublisherConnection, transaction: Transaction, remote: RemoteRelation) -> None:
-        target = self.target(transaction, remote)
+        self._copy_in_driver(reader, transaction, self.target(transaction, remote))
+
+    def _copy_in_driver(self, reader: PublisherConnection, transaction: Transaction, target: CopyTarget) -> None:
+        """Run one COPY in text format, and append its rows piece by piece."""
         self._source = reader
-        line = 1
-        for piece in reader.copy_out(copy_command(remote), PIECE):
+        for piece in reader.copy_out(copy_command(target.remote), PIECE):
             self.worker.check_stop()
+            line = self.rows + 1
             rows = target.of_text(piece, line)
-            self._append(transaction, target, rows, line, piece)
-            line += rows.num_rows
+            with step(Step.COPY_RANGE):
+                self._append(transaction, target, rows, line, piece)
             self.count(rows.num_rows, len(piece))
 
     @contextmanager
@@ -388,31 +391,24 @@ class InitialCopy:
 
     def _parallel(self, created: CreatedSlot, reader: PublisherConnection, transaction: Transaction, remote: RemoteRelation) -> None:
         target = self.target(transaction, remote)
+        if self._needs_driver(target):
+            self._copy_in_driver(reader, transaction, target)
+            return
+        self._still_limit = STILL_RANGE_SECONDS
         size = reader.query(f"SELECT pg_catalog.pg_relation_size({remote.oid})", 1)
         pages = answer.number(size[0][0] if size else None, most=MOST_BYTES) // 8192
-        if (
-            self._firing is not None
-            or target.checked
-            or target.completed
-            or not remote.columns
-            or self.relation.is_partitioned
-            or self.relation.parent
-        ):
-            self._source = reader
-            for piece in reader.copy_out(copy_command(remote), PIECE):
-                self.worker.check_stop()
-                rows = target.of_text(piece, self.rows + 1)
-                with step(Step.COPY_RANGE):
-                    self._append(transaction, target, rows, self.rows + 1, piece)
-                self.count(rows.num_rows, len(piece))
-        else:
-            self._patience = STILL_RANGE_SECONDS
-            cores = transaction.engine.spark.sparkContext.defaultParallelism
-            conditions = page_ranges(pages, self.worker.settings.integer("copy_workers_per_table"), cores)
-            place, state = transaction.data_path(self.relation), transaction.state(self.relation)
-            conninfo, snapshot = self.worker.subscription.conninfo, created.snapshot or ""
-            task = CopyTask(conninfo, self.slot, snapshot, target, place, state.physical, state.lists)
-            transaction.add_files(self.relation, self._copy_ranges(transaction, task, conditions))
+        cores = transaction.engine.spark.sparkContext.defaultParallelism
+        conditions = page_ranges(pages, self.worker.settings.integer("copy_workers_per_table"), cores)
+        place, state = transaction.data_path(self.relation), transaction.state(self.relation)
+        conninfo, snapshot = self.worker.subscription.conninfo, created.snapshot or ""
+        task = CopyTask(conninfo, self.slot, snapshot, target, place, state.physical, state.lists)
+        transaction.add_files(self.relation, self._copy_ranges(transaction, task, conditions))
+
+    def _needs_driver(self, target: CopyTarget) -> bool:
+        """Return whether rows are checked, completed or routed one piece after the other, so that tasks cannot write them."""
+        local = self.relation
+        is_routed = bool(local.is_partitioned or local.parent)
+        return self._firing is not None or target.checked or target.completed or is_routed or not target.remote.columns
 
     def _copy_ranges(self, transaction: Transaction, task: CopyTask, conditions: Sequence[str]) -> list[Action]:
         """Copy all ranges, several at a time. Return the `add` actions of the files that the tasks wrote, in the order of the ranges."""
