@@ -119,12 +119,12 @@ def read(connection: PublisherConnection, published: Sequence[PublishedTable], t
     rows = [
         row for schema in sorted({table.schema for table in published}) for row in _relations(connection, _in_schema(schema, published))
     ]
-    _take(connection, definitions, rows, lists)
+    _add_tables(connection, definitions, rows, lists)
     for _ in range(_LEVELS):
         above = {table.parent for table in definitions.tables.values() if table.parent} - set(definitions.tables)
         if not above:
             break
-        _take(connection, definitions, _relations(connection, f"c.oid IN ({_numbers(above)})"), {})
+        _add_tables(connection, definitions, _relations(connection, f"c.oid IN ({_numbers(above)})"), {})
     _read_types(connection, definitions, types)
     schemas = sorted({table.schema for table in definitions.tables.values()})
     if schemas:
@@ -148,7 +148,7 @@ def _relations(connection: PublisherConnection, condition: str) -> list[Row]:
     )
 
 
-def _take(
+def _add_tables(
     connection: PublisherConnection, definitions: Definitions, rows: Sequence[Row], lists: dict[tuple[str, str], tuple[str, ...] | None]
 ) -> None:
     """Add tables with their columns, keys and comments."""
@@ -165,11 +165,20 @@ def _take(
                 for column in columns.get(oid, ())
             ]
         table = RemoteTable(
-            oid, schema, name, str(row[3]), str(row[4]),
-            tuple(replace(column, comment=comments.get((oid, column.attnum))) for column in columns.get(oid, ())),
-            keys.get(oid, ()), 0 if row[5] is None else answer.number(row[5]), row[6], row[7] or "", _attnums(row[8]),
-            comments.get((oid, 0)), lists.get((schema, name)),
-        )  # fmt: skip
+            oid,
+            schema,
+            name,
+            kind=str(row[3]),
+            replica_identity=str(row[4]),
+            columns=tuple(replace(column, comment=comments.get((oid, column.attnum))) for column in columns.get(oid, ())),
+            key=keys.get(oid, ()),
+            parent=0 if row[5] is None else answer.number(row[5]),
+            bound=row[6],
+            strategy=row[7] or "",
+            partition_key=_attnums(row[8]),
+            comment=comments.get((oid, 0)),
+            published=lists.get((schema, name)),
+        )
         definitions.tables[oid] = table
         if (schema, name) in lists:
             definitions.named[schema, name] = table
@@ -190,18 +199,18 @@ def _columns(connection: PublisherConnection, oids: Sequence[int]) -> dict[int, 
             DefinedColumn(
                 answer.attnum(row[1]),
                 str(row[2]),
-                answer.number(row[3]),
-                answer.number(row[4], least=-1, most=2**31 - 1),
-                str(row[5]),
-                row[6] == "t",
-                row[7] or "",
-                bool(row[8]),
-                row[9],
-                row[10] == "t",
-                _only(row[11]),
+                type_oid=answer.number(row[3]),
+                typmod=answer.number(row[4], least=-1, most=2**31 - 1),
+                shown=str(row[5]),
+                not_null=row[6] == "t",
+                identity=row[7] or "",
+                generated=bool(row[8]),
+                default=row[9],
+                dropped=row[10] == "t",
+                added_with=_only(row[11]),
                 dimensions=answer.number(row[12], most=2**15 - 1),
             )
-        )  # fmt: skip
+        )
     return columns
 
 
@@ -251,22 +260,32 @@ def _read_types(connection: PublisherConnection, definitions: Definitions, furth
         definitions.types |= new_types
         missing = {oid for new_type in new_types.values() for oid in (new_type.element, new_type.base) if oid}
         missing |= {attribute.type_oid for new_type in new_types.values() for attribute in new_type.attributes}
+    _read_labels(connection, definitions)
+    _read_checks(connection, definitions)
+
+
+def _read_labels(connection: PublisherConnection, definitions: Definitions) -> None:
+    """Add the labels of enums."""
     enums = [oid for oid, known_type in definitions.types.items() if known_type.kind == "e"]
-    if enums:
-        labels: dict[int, list[str]] = {}
-        listed = "SELECT e.enumtypid, e.enumlabel FROM pg_catalog.pg_enum e WHERE e.enumtypid IN"
-        for row in connection.query(f"{listed} ({_numbers(enums)}) ORDER BY e.enumtypid, e.enumsortorder", 2):
-            labels.setdefault(answer.number(row[0]), []).append(str(row[1]))
-        definitions.types |= {oid: replace(definitions.types[oid], labels=tuple(labels.get(oid, ()))) for oid in enums}
+    if not enums:
+        return
+    labels: dict[int, list[str]] = {}
+    listed = "SELECT e.enumtypid, e.enumlabel FROM pg_catalog.pg_enum e WHERE e.enumtypid IN"
+    for row in connection.query(f"{listed} ({_numbers(enums)}) ORDER BY e.enumtypid, e.enumsortorder", 2):
+        labels.setdefault(answer.number(row[0]), []).append(str(row[1]))
+    definitions.types |= {oid: replace(definitions.types[oid], labels=tuple(labels.get(oid, ()))) for oid in enums}
+
+
+def _read_checks(connection: PublisherConnection, definitions: Definitions) -> None:
+    """Add the CHECK constraints of domains."""
     domains = [oid for oid, known_type in definitions.types.items() if known_type.kind == "d"]
-    if domains:
-        checks: dict[int, list[tuple[str, str]]] = {}
-        listed = (
-            "SELECT k.contypid, k.conname, pg_catalog.pg_get_constraintdef(k.oid) FROM pg_catalog.pg_constraint k WHERE k.contype = 'c'"
-        )
-        for row in connection.query(f"{listed} AND k.contypid IN ({_numbers(domains)}) ORDER BY k.contypid, k.conname", 3):
-            checks.setdefault(answer.number(row[0]), []).append((str(row[1]), str(row[2])))
-        definitions.types |= {oid: replace(definitions.types[oid], checks=tuple(checks.get(oid, ()))) for oid in domains}
+    if not domains:
+        return
+    checks: dict[int, list[tuple[str, str]]] = {}
+    listed = "SELECT k.contypid, k.conname, pg_catalog.pg_get_constraintdef(k.oid) FROM pg_catalog.pg_constraint k WHERE k.contype = 'c'"
+    for row in connection.query(f"{listed} AND k.contypid IN ({_numbers(domains)}) ORDER BY k.contypid, k.conname", 3):
+        checks.setdefault(answer.number(row[0]), []).append((str(row[1]), str(row[2])))
+    definitions.types |= {oid: replace(definitions.types[oid], checks=tuple(checks.get(oid, ()))) for oid in domains}
 
 
 def _types(connection: PublisherConnection, oids: Iterable[int]) -> dict[int, RemoteType]:
@@ -279,11 +298,20 @@ def _types(connection: PublisherConnection, oids: Iterable[int]) -> dict[int, Re
     )
     types = [
         RemoteType(
-            answer.number(row[0]), str(row[1]), str(row[2]), str(row[3]), answer.number(row[4]), answer.number(row[5]),
-            answer.number(row[6], least=-1, most=2**31 - 1), str(row[7]), str(row[8]), row[9] == "t", row[10],
+            answer.number(row[0]),
+            str(row[1]),
+            str(row[2]),
+            kind=str(row[3]),
+            element=answer.number(row[4]),
+            base=answer.number(row[5]),
+            base_typmod=answer.number(row[6], least=-1, most=2**31 - 1),
+            shown=str(row[7]),
+            base_shown=str(row[8]),
+            not_null=row[9] == "t",
+            default=row[10],
         )
         for row in rows
-    ]  # fmt: skip
+    ]
     return {remote_type.oid: remote_type for remote_type in types}
 
 
