@@ -9,6 +9,14 @@ It is between the receiver and the spool, for streams with `streaming`, `two_pha
     K, r            a run of its own without frames: the outcome of a prepared transaction
     B O … C         (origin = none) dropped, as is a streamed or prepared transaction with an Origin
 
+States between two frames:
+
+    idle        between transactions, or inside one whose frames are passed on as they arrive (`Spool.inside_transaction` tells which)
+    chunk       S … E: `_chunk` is the transaction in progress, `_top` its xid
+    begun       (origin = none) `_begun` is a Begin that is held back until the next message shows whether an Origin follows
+    dropping    `_dropping`: the messages up to C, or up to P of a prepared transaction, are dropped
+    prepared    b … P: `_prepared` is its BeginPrepare; it may be dropping too
+
 Traced: S 7, I(7), E; B C of another; S 7, I(8), E; A 7 8; c 7: the other transaction, then B I(7) C.
 Frames keep their XLogData header; changes lose the xid that they have between S and E (protocol message formats, manual 55.9).
 Nothing is durable: after a restart the publisher sends transactions again that have not ended.
@@ -115,7 +123,7 @@ class Reassembly:
 
     @property
     def inside(self) -> bool:
-        """Whether the last frame is inside a transaction or a chunk of one."""
+        """Whether the state is not idle."""
         return self._chunk is not None or self._begun is not None or self._dropping or self._prepared is not None
 
     @property
