@@ -25,6 +25,7 @@ from headgate.commands import lookup, privilege
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.commands.subscription import history_tables, subscription_tables
+from headgate.commands.subscription.publisher_session import connected
 from headgate.errors import PostgresError
 from headgate.lsn import INVALID, Lsn
 from headgate.sql import names
@@ -256,7 +257,7 @@ def create(node: pb.CreateSubscriptionStmt, session: Session) -> CommandResult:
 
 
 def _connect_and_add(session: Session, transaction: Transaction, subscription: Subscription, options: SubscriptionOptions) -> None:
-    with _connect(subscription) as connection:
+    with _connect(session, subscription) as connection:
         warn_missing(session, connection, subscription.publications)
         state = SyncState.INIT if options.copy_data else SyncState.READY
         added = subscription_tables.add_all(session, transaction, connection, subscription, state)
@@ -273,10 +274,10 @@ def _connect_and_add(session: Session, transaction: Transaction, subscription: S
 
 
 @contextlib.contextmanager
-def _connect(subscription: Subscription) -> Iterator[PublisherConnection]:
+def _connect(session: Session, subscription: Subscription) -> Iterator[PublisherConnection]:
     """Connect to the publisher. The HINT of its errors is the statement that fixes them there, if there is one."""
     try:
-        with PublisherConnection.open(subscription.conninfo, subscription.name) as connection:
+        with connected(session, subscription) as connection:
             yield connection
     except PostgresError as error:
         error.hint = error.hint or on_publisher(error, subscription.name, subscription.conninfo)
@@ -354,7 +355,7 @@ def _alter_failover(session: Session, subscription: Subscription, failover: bool
     session.prevent_in_block("ALTER SUBSCRIPTION ... SET (failover)")
     if failover == subscription.failover:
         return
-    with _connect(subscription) as connection:
+    with _connect(session, subscription) as connection:
         connection.alter_slot(subscription.slot_name, failover=failover)
 
 
@@ -445,7 +446,7 @@ def _refresh(node: ParseNode, session: Session, transaction: Transaction, subscr
 def _do_refresh(
     session: Session, transaction: Transaction, subscription: Subscription, options: SubscriptionOptions, validate: list[str]
 ) -> None:
-    with _connect(subscription) as connection:
+    with _connect(session, subscription) as connection:
         if validate:
             warn_missing(session, connection, validate)
         state = SyncState.INIT if options.copy_data else SyncState.READY

@@ -21,6 +21,7 @@ from headgate.catalog.replication import subscription_column, subscription_histo
 from headgate.catalog.replication.subscription import Subscription, SubscriptionRel, SyncState
 from headgate.commands import lookup
 from headgate.commands.session import Session
+from headgate.commands.subscription.publisher_session import connected
 from headgate.errors import PostgresError, existing
 from headgate.storage.transaction.transaction import Transaction
 from headgate.walreceiver import definition, remote
@@ -188,24 +189,25 @@ def copy_differences(cursor: Cursor, subscription: Subscription) -> None:
 
 def drop_slots(session: Session, subscription: Subscription, unfinished: list[int]) -> None:
     """Drop the slots of a subscription to drop: those of unfinished table syncs (if they exist), then its own."""
-    try:
-        connection = PublisherConnection.open(subscription.conninfo, subscription.name)
-    except PostgresError as error:
-        if subscription.slot_name is None:
-            for relation in unfinished:
-                name = session.parts.launcher.sync_slot_name(subscription.oid, relation)
-                session.notices.warning(f'could not drop tablesync replication slot "{name}"')
-            return
-        reason = error.message.removeprefix("could not connect to the publisher: ")
-        raise PostgresError(
-            "08006",
-            f'could not connect to publisher when attempting to drop replication slot "{subscription.slot_name}": {reason}',
-            hint="Use ALTER SUBSCRIPTION ... DISABLE to disable the subscription, and then use ALTER SUBSCRIPTION ... SET (slot_name ="
-            " NONE) to disassociate it from the slot.",
-        ) from error
-    with connection:
-        for relation in unfinished:
-            name = session.parts.launcher.sync_slot_name(subscription.oid, relation)
+    sync_slots = [session.parts.launcher.sync_slot_name(subscription.oid, relation) for relation in unfinished]
+    with contextlib.ExitStack() as stack:
+        try:
+            connection = stack.enter_context(connected(session, subscription))
+        except PostgresError as error:
+            if error.sqlstate.startswith("57"):  # the statement was cancelled
+                raise
+            if subscription.slot_name is None:
+                for name in sync_slots:
+                    session.notices.warning(f'could not drop tablesync replication slot "{name}"')
+                return
+            reason = error.message.removeprefix("could not connect to the publisher: ")
+            raise PostgresError(
+                "08006",
+                f'could not connect to publisher when attempting to drop replication slot "{subscription.slot_name}": {reason}',
+                hint="Use ALTER SUBSCRIPTION ... DISABLE to disable the subscription, and then use ALTER SUBSCRIPTION ... SET (slot_name ="
+                " NONE) to disassociate it from the slot.",
+            ) from error
+        for name in sync_slots:
             if connection.drop_slot(name, missing_ok=True):
                 session.notices.notice(f'dropped replication slot "{name}" on publisher')
         if subscription.slot_name is not None:

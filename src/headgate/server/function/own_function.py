@@ -24,6 +24,7 @@ from headgate.commands.publication.publication import ACTIONS
 from headgate.commands.query import change_scan, rendering
 from headgate.commands.query.catalog import privilege_inquiry
 from headgate.commands.query.planner import Planner
+from headgate.commands.subscription.publisher_session import connected
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 from headgate.publisher.published import published, publishes
@@ -39,7 +40,6 @@ from headgate.verify.verification import Verdict, Verification
 from headgate.walreceiver.connection import PublisherConnection
 from headgate.walreceiver.receiver import Limits
 from headgate.walreceiver.remote import array_elements
-from headgate.walreceiver.waker import Waker
 
 if TYPE_CHECKING:
     from headgate.server.session.session import ClientSession
@@ -216,15 +216,9 @@ def explain_row(session: ClientSession, name: str | None, relation: str | None, 
 def _rows_of_subscriber(
     session: ClientSession, subscription: Subscription, transaction: Transaction, table: Relation, values: dict[str, Cell]
 ) -> Iterator[Explained]:
-    waker, filter_text = Waker(), condition(values)
-    with session.cancelling(waker.stop):
-        try:
-            yield from _rows_of_publisher(subscription, waker, table, filter_text)
-        except PostgresError:
-            session.interrupts.check()  # a cancel ends the waits for the publisher with an error of its own
-            raise
-        finally:
-            waker.close()
+    filter_text = condition(values)
+    with connected(session, subscription, f"pg_{subscription.oid}_explain", replication=False) as connection:
+        yield from _rows_of_publisher(connection, subscription, table, filter_text)
     rows = _local(session, transaction, f"SELECT 1::pg_catalog.text FROM {qualified(table.schema, table.name)} WHERE {filter_text} LIMIT 1")
     leaves = transaction.partitioned(table).leaves if table.is_partitioned else (table,)
     touch = last_touch(session.node.engine, leaves, values, session.interrupts.check)
@@ -236,19 +230,17 @@ def _rows_of_subscriber(
     yield Explained("here", present=bool(rows), lsn=touch.commit_lsn, time=touch.commit_time, origin=origin)
 
 
-def _rows_of_publisher(subscription: Subscription, waker: Waker, table: Relation, filter_text: str) -> Iterator[Explained]:
-    connection = PublisherConnection.open(subscription.conninfo, f"pg_{subscription.oid}_explain", waker=waker, replication=False)
-    try:
-        connection.query("BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ")
-        query = publications_query(subscription.publications, table.schema, table.name, knows_filters=connection.server_version >= 150000)
-        members = [_read(row) for row in connection.query(query, 8)]
-        publication_oids = {member.publication for member in members}
-        yield from explained(connection.query, (table.schema, table.name), filter_text, members)
-        for name in subscription.publications:
-            if name not in publication_oids:
-                yield Explained("publication", name, passes=False, columns="the publication does not exist")
-    finally:
-        connection.close()
+def _rows_of_publisher(
+    connection: PublisherConnection, subscription: Subscription, table: Relation, filter_text: str
+) -> Iterator[Explained]:
+    connection.query("BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ")
+    query = publications_query(subscription.publications, table.schema, table.name, knows_filters=connection.server_version >= 150000)
+    members = [_read(row) for row in connection.query(query, 8)]
+    publication_oids = {member.publication for member in members}
+    yield from explained(connection.query, (table.schema, table.name), filter_text, members)
+    for name in subscription.publications:
+        if name not in publication_oids:
+            yield Explained("publication", name, passes=False, columns="the publication does not exist")
 
 
 def _local(session: ClientSession, transaction: Transaction, sql: str) -> list[list[Cell]]:

@@ -22,13 +22,12 @@ from headgate.catalog.replication import subscription_resync
 from headgate.catalog.replication.subscription import Subscription, SyncState
 from headgate.catalog.replication.subscription_resync import Method
 from headgate.commands import lookup, privilege
+from headgate.commands.subscription.publisher_session import connected
 from headgate.errors import PostgresError, existing
 from headgate.lsn import INVALID, Lsn
 from headgate.server.monitoring import system_view
 from headgate.sql.names import quote_ident
 from headgate.walreceiver import answer
-from headgate.walreceiver.connection import PublisherConnection
-from headgate.walreceiver.waker import Waker
 
 if TYPE_CHECKING:
     from headgate.server.node import Node
@@ -152,20 +151,13 @@ def _publisher_position(session: ClientSession, subscription: Subscription) -> t
     position too. In PostgreSQL only a backend that is stopped between the two, for longer than a round trip, escapes this. In a node
     none does, because a statement begins under the lock of commits.
     """
-    waker = Waker()
+    name = f"pg_{subscription.oid}_complete_until"
     try:
-        with session.cancelling(waker.stop):
-            name = f"pg_{subscription.oid}_complete_until"
-            with PublisherConnection.open(subscription.conninfo, name, waker=waker, replication=False) as publisher:
-                [[moment]] = publisher.query("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8", 1)
-                [[lsn]] = publisher.query("SELECT pg_current_wal_insert_lsn()", 1)
+        with connected(session, subscription, name, replication=False) as publisher:
+            [[moment]] = publisher.query("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8", 1)
+            [[lsn]] = publisher.query("SELECT pg_current_wal_insert_lsn()", 1)
     except ValueError as error:
         raise PostgresError("08P01", "invalid response from publisher") from error
-    except PostgresError:
-        session.interrupts.check()  # a cancel ends the wait for the publisher with an error of its own
-        raise
-    finally:
-        waker.close()
     return _EPOCH + timedelta(microseconds=answer.number(moment, most=_LATEST_TIME)), Lsn.parse(lsn or "")
 
 
