@@ -188,7 +188,7 @@ class Node:
         self.changes = ChangeCache()
         self.log_watch = LogWatch(self.engine.log)
         self.log_watch.start()
-        self.engine.foreign.start()
+        self.engine.foreign.thread.start()
         self.engine.compactor.start()
         self.log_table = LogTable(self.engine)
         self.log_table.start()
@@ -300,7 +300,7 @@ class Node:
         self.task_watch.stop()
         self.task_priority.stop()
         self.checkpointer.stop()
-        self.engine.foreign.stop()
+        self.engine.foreign.thread.stop()
         self.engine.compactor.stop()
         self.log_table.stop()
         self.slots.persist_all()
@@ -344,8 +344,8 @@ class Node:
     def background(self) -> list[Health]:
         """Return the health of the threads that must run as long as the node."""
         threads: list[Supervised | None] = [
-            self.log_table, self.engine.compactor, self.listener.thread, self.log_watch, self.checkpointer, self.memory_watch,
-            self.client_watch, self.launcher.thread, self.scrape, self.table_watch, self.task_watch, self.task_priority,
+            self.log_table, self.engine.foreign.thread, self.engine.compactor, self.listener.thread, self.log_watch, self.checkpointer,
+            self.memory_watch, self.client_watch, self.launcher.thread, self.scrape, self.table_watch, self.task_watch, self.task_priority,
             self._jvm_watch,
             None if self.cluster is None else self.cluster.thread,
         ]  # fmt: skip

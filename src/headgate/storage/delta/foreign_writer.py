@@ -22,7 +22,6 @@ import contextlib
 import json
 import logging
 import os
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -46,6 +45,7 @@ from headgate.storage.lock import Key
 from headgate.storage.spark.column_name import quoted
 from headgate.storage.spark.persisted import persisted
 from headgate.storage.write import CHANGE, columns
+from headgate.supervision import Supervised
 from headgate.types.storage import own_name
 
 if TYPE_CHECKING:
@@ -84,27 +84,14 @@ class ForeignWriters:
         self._looked: dict[Key, int] = {}
         self._logs: dict[Key, str] = {}
         self._next_look = 0.0
-        self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    def start(self) -> None:
-        """Start the thread that checks the tables."""
-        self._thread = threading.Thread(target=self._run, name="foreign writers", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stopping.set()
-        if self._thread is not None:
-            self._thread.join(30)
+        self.thread = Supervised("foreign writers", self._run, patience=30)
+        """The thread that checks the tables."""
 
     def _run(self) -> None:
-        while not self._stopping.wait(LOOK_SECONDS):
+        while not self.thread.stopping.wait(LOOK_SECONDS):
             self._engine.intents.settle()
             self._engine.reserve.fill()
-            try:
-                self.look()
-            except Exception:  # noqa: BLE001 (the next look may go well)
-                _log.exception("could not look for versions of other writers")
+            self.look()
 
     # ---- looking ----------------------------------------------------------------------------------------
     def look(self) -> None:
