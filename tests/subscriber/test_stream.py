@@ -302,6 +302,27 @@ def test_several_tables_are_synchronized_while_others_stream(publisher, subscrib
         assert subscriber.sql(f"SELECT count(*), max(a) FROM {name}") == "60|60"
 
 
+def test_table_sync_can_be_terminated_while_the_publisher_does_not_answer(publisher, subscriber) -> None:
+    publisher.sql("CREATE TABLE t(a int PRIMARY KEY); INSERT INTO t VALUES (1); CREATE PUBLICATION p FOR TABLE t")
+    subscriber.sql("CREATE TABLE t(a int PRIMARY KEY)")
+    with Proxy(publisher.server.port) as proxy:
+
+        def stall(data: bytes) -> None:
+            proxy.stalled = proxy.stalled or b"DROP_REPLICATION_SLOT" in data
+
+        proxy.before = stall
+        conninfo = publisher.server.conninfo(publisher.name).replace(f"port={publisher.server.port}", f"port={proxy.port}")
+        subscriber.sql(f"CREATE SUBSCRIPTION s CONNECTION '{conninfo}' PUBLICATION p WITH (slot_name = '{publisher.name}_s')")
+        until(lambda: proxy.stalled, "the slot of the copy is not dropped", 60)
+        sync = f"FROM pg_stat_subscription WHERE subid = {subscriber.of_subscription('s.oid')} AND relid IS NOT NULL"
+        subscriber.sql(f"SELECT pg_terminate_backend(pid) {sync}")
+        subscriber.wait(f"SELECT count(*) {sync}", "0", 20)
+        proxy.before, proxy.stalled = None, False
+        slots = "SELECT count(*) FROM pg_replication_slots WHERE database = current_database() AND slot_name LIKE '%_sync_%'"
+        until(lambda: publisher.sql(slots) == "0", "the slot of the copy stays", 60)
+        subscriber.unsubscribe()
+
+
 @pytest.mark.parametrize("keys", ["int PRIMARY KEY", "int"], ids=["applied by tasks", "applied by the driver"])
 def test_changes_of_a_table_outside_the_subscription_are_counted_once(publisher, subscriber, keys: str) -> None:
     publisher.sql(f"CREATE TABLE t(a {keys}); CREATE TABLE outside(a int); CREATE PUBLICATION p FOR TABLE t")

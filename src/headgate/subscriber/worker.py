@@ -78,6 +78,9 @@ class Worker:
         self.origin = f"pg_{subscription.oid}" if relation is None else f"pg_{subscription.oid}_{relation}"
         self._jobs = job_group.EndedJobs(f"worker-{self.origin}", name, self.check_stop)
         self.waker = Waker(self._jobs.end)
+        """Ends the waits of the worker's thread. Stopping it requests the worker to end."""
+        self._receiver: Receiver | None = None
+        self._receiver_waker = Waker()
         self.news = threading.Event()
         """Set if the catalog has changed or a table sync has advanced. The worker then checks both."""
         self.began = time.time()
@@ -241,16 +244,19 @@ class Worker:
         whole = None
         if subscription.stream or two_phase or only_local:
             whole = Reassembly(self.spool, only_local=only_local)
-        receiver = Receiver(connection, self.spool, self.progress, self.waker, lambda: Limits.of(self.settings), reassembly=whole)
-        receiver.start(f"{self.name} receiver")
-        return receiver
+        waker = self._receiver_waker
+        connection.wait_with(waker)
+        self._receiver = Receiver(connection, self.spool, self.progress, waker, lambda: Limits.of(self.settings), reassembly=whole)
+        self._receiver.start(f"{self.name} receiver")
+        return self._receiver
 
     def applied(self, end: Lsn) -> None:
         """Record that everything up to `end` is durable and visible."""
         assert self.progress is not None
         self.advanced = True
         self.progress.record_applied(end)
-        self.waker.wake()
+        if self._receiver is not None:
+            self._receiver.wake()
 
     # ---- private ----------------------------------------------------------------------------------------
 
@@ -270,7 +276,7 @@ class Worker:
             if self.error is not None and self.backend is not None:
                 _log.info('background worker "logical replication worker" (PID %d) exited with exit code 1', self.backend.pid)
             self.launcher.ended(self)
-            self.waker.close()
+            self._close_wakers()
 
     def _work(self) -> None:
         try:
@@ -286,7 +292,11 @@ class Worker:
         """Record that no thread could be started for the worker."""
         self.error = PostgresError("53000", "could not fork worker process")
         self.launcher.ended(self)
+        self._close_wakers()
+
+    def _close_wakers(self) -> None:
         self.waker.close()
+        self._receiver_waker.close()
 
     def _check_login(self) -> None:
         with contextlib.closing(self.catalog.cursor()) as cursor:

@@ -101,6 +101,10 @@ class Link:
             if status == pq.PollingStatus.FAILED:
                 raise PostgresError("08006", f"could not connect to the publisher: {self._error()}")
 
+    def wait_with(self, waker: Waker) -> None:
+        """Let another waker end the waits from now on, because another thread uses the connection."""
+        self._waker = waker
+
     def close(self) -> None:
         """Send Terminate and close the connection. It may be called twice."""
         with contextlib.suppress(psycopg.Error):

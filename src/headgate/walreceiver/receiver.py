@@ -89,6 +89,10 @@ class Receiver:
         if self._thread is not None:
             self._thread.join()
 
+    def wake(self) -> None:
+        """Report the applier's progress to the publisher."""
+        self._waker.wake()
+
     def _run(self) -> None:
         try:
             self._heard_at = time.monotonic()

@@ -45,7 +45,7 @@ from headgate.catalog.replication import subscription as subscriptions
 from headgate.catalog.replication import subscription_column, subscription_resync
 from headgate.catalog.replication.subscription import COPIED, SubscriptionRel, SyncState
 from headgate.catalog.replication.subscription_resync import Method
-from headgate.errors import PostgresError
+from headgate.errors import PostgresError, Severity
 from headgate.failpoint import Step
 from headgate.lsn import INVALID, Lsn
 from headgate.sql.names import qualified
@@ -60,6 +60,7 @@ from headgate.walreceiver import definition
 from headgate.walreceiver.connection import PublisherConnection, literal
 from headgate.walreceiver.receiver import StreamEndError
 from headgate.walreceiver.remote import PublishedTable, RemoteRelation
+from headgate.walreceiver.waker import Waker
 
 if TYPE_CHECKING:
     from headgate.subscriber.apply.apply_worker import ApplyWorker
@@ -302,17 +303,19 @@ class SyncWorker(Worker):
             self.phase = Phase.SYNCDONE
             self._moved.notify_all()
         self.leader.look()
-        if not drop_slot(self, self.slot, self.origin):
+        if not drop_slot(self, self.slot, self.origin, self.waker):
             self.launcher.clean_again(self.subscription.oid)
+            self.check_stop()
 
 
-def drop_slot(worker: Worker, slot: str, origin: str) -> bool:
-    """Drop a sync slot on the publisher and then its origin. Return False if the publisher cannot be reached."""
+def drop_slot(worker: Worker, slot: str, origin: str, waker: Waker | None = None) -> bool:
+    """Drop a sync slot on the publisher and then its origin. Return False if the publisher cannot be reached, or the waker was stopped."""
     try:
-        with PublisherConnection.open(worker.subscription.conninfo, slot) as connection:
+        with PublisherConnection.open(worker.subscription.conninfo, slot, waker=waker) as connection:
             connection.drop_slot(slot, missing_ok=True)
     except PostgresError as error:
-        _log.warning("%s", error.message)
+        if error.severity is not Severity.FATAL:
+            _log.warning("%s", error.message)
         return False
     worker.catalog.change(lambda cursor: origins.drop(cursor, origin, missing_ok=True))
     return True
