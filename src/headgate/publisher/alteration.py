@@ -19,8 +19,9 @@ locks of the tables (`commands.publication.publication`). So a transaction that 
 definition, or begins after it. The writes of the altering transaction itself are judged by the old definition (`judged`), and the
 difference is that of the resulting rows.
 
-`stream` creates a `PublicationAlteration` for an entry of the log. ALTER PUBLICATION calls `crossings` and `check`. Traced: entry 0/900 is
-ALTER PUBLICATION p SET TABLE t WHERE (a > 5), which was a > 7; t holds 6, 7, 8. Rows 6 and 7 are sent: B R I(6) I(7) C at 0/900.
+`stream` and `change_range` create a `PublicationAlteration` for an entry of the log. ALTER PUBLICATION calls `crossings` and `check`.
+Traced: entry 0/900 is ALTER PUBLICATION p SET TABLE t WHERE (a > 5), which was a > 7; t holds 6, 7, 8. Rows 6 and 7 are sent:
+B R I(6) I(7) C at 0/900.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ def crossings(state: PublishedState, before: Sequence[Publication], now: Sequenc
         if relation.kind != RelationKind.TABLE or relation.persistence != "p":
             continue
         try:
-            old_plan, new_plan = _sent(state, before, relation), _sent(state, now, relation)
+            old_plan, new_plan = _plan_of(state, before, relation), _plan_of(state, now, relation)
         except PostgresError as error:
             _log.warning('table "%s.%s" is not reconciled: %s', relation.schema, relation.name, error.message)
             continue
@@ -97,7 +98,7 @@ def crossings(state: PublishedState, before: Sequence[Publication], now: Sequenc
             yield crossing
 
 
-def _sent(state: PublishedState, publications: Sequence[Publication], relation: Relation) -> Published | None:
+def _plan_of(state: PublishedState, publications: Sequence[Publication], relation: Relation) -> Published | None:
     plan = published(state, publications, relation.oid)
     return plan if plan is not None and plan.actions else None
 
@@ -136,7 +137,7 @@ def changes(engine: Engine, crossing: Crossing, lsn: Lsn, end: Lsn) -> Iterator[
     if crossing.before is not None and crossing.now is not None and crossing.renamed:
         for side, operation in ((crossing.before, DELETE), (crossing.now, INSERT)):
             for rows in _rows(engine, crossing.relation, lsn, end):
-                yield from _some(side, rows, np.where(_through(engine, rows, side), operation, 0).astype(np.uint8))
+                yield from _selected(side, rows, np.where(_passes(engine, rows, side), operation, 0).astype(np.uint8))
         return
     plan = crossing.now or crossing.before
     assert plan is not None
@@ -146,17 +147,17 @@ def changes(engine: Engine, crossing: Crossing, lsn: Lsn, end: Lsn) -> Iterator[
     for group in _groups(engine, crossing.relation, end):
         deferred, sends_new = [], False
         for rows in _pieces(group.pieces(names), lsn):
-            passed, passes = _through(engine, rows, crossing.before), _through(engine, rows, crossing.now)
+            passed, passes = _passes(engine, rows, crossing.before), _passes(engine, rows, crossing.now)
             letters = np.where(passed, np.where(passes, unchanged, DELETE), np.where(passes, INSERT, 0)).astype(np.uint8)
             with_new = (letters == INSERT) | (letters == UPDATE)
             sends_new |= bool(with_new.any())
             if names != all_names:
                 deferred.append(np.where(with_new, letters, 0).astype(np.uint8))
                 letters[with_new] = 0
-            yield from _some(plan, rows, letters)
+            yield from _selected(plan, rows, letters)
         if sends_new and deferred:
             for rows, letters in zip(_pieces(group.pieces(all_names), lsn), deferred, strict=True):
-                yield from _some(plan, rows, letters)
+                yield from _selected(plan, rows, letters)
         names = all_names if sends_new else some_names  # the next group, likely to be similar, is then read only once
 
 
@@ -177,10 +178,10 @@ def _names(crossing: Crossing) -> tuple[list[str], list[str]]:
 def check(engine: Engine, plan: Published, rows: Iterable[pa.RecordBatch]) -> None:
     """Raise the errors that the filters raise for one of the rows."""
     for piece in _pieces(rows, INVALID):
-        _through(engine, piece, plan)
+        _passes(engine, piece, plan)
 
 
-def _through(engine: Engine, rows: DecodedChanges, plan: Published | None) -> gate.Mask:
+def _passes(engine: Engine, rows: DecodedChanges, plan: Published | None) -> gate.Mask:
     """Return which rows an initial copy would contain."""
     if plan is None:
         return np.zeros(len(rows), np.bool_)
@@ -189,7 +190,8 @@ def _through(engine: Engine, rows: DecodedChanges, plan: Published | None) -> ga
     return np.asarray(gate.verdicts(engine, rows, copy_plan) != 0)
 
 
-def _some(plan: Published, rows: DecodedChanges, letters: gate.Letters) -> Iterator[tuple[Published, DecodedChanges]]:
+def _selected(plan: Published, rows: DecodedChanges, letters: gate.Letters) -> Iterator[tuple[Published, DecodedChanges]]:
+    """Yield the rows that have a letter, as these operations."""
     if identity_columns(plan.relation) == frozenset():
         letters[letters != INSERT] = 0
     places = np.flatnonzero(letters)
