@@ -1,8 +1,9 @@
-"""The table error → server → action (advice.toml): what a person can do about the error that stopped a subscription.
+"""Suggested actions for the errors that stop a subscription (advice.toml).
 
-`headgate status` shows the action as `to do`. Each one names the server on which to act ("On the publisher", "On this node") and gives
-the statement to type. The worker tries again by itself. Texts are those of PostgreSQL's worker.c, tablesync.c and walsender.c. An error
-that the publisher reported is looked up among `publisher` only, because the same text means another server and another role there.
+`headgate status` shows the action as `to do`. Each one names the server on which to act ("On the publisher", "On this node") and contains
+the statement to run. The worker retries in any case. The patterns match the messages of PostgreSQL's worker.c, tablesync.c and walsender.c.
+An error that the publisher reported is looked up among `publisher` only: the same text has another meaning there than on this node.
+Called by `report`, by the apply worker, and by commands that query a publisher.
 """
 
 from __future__ import annotations
