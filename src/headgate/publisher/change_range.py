@@ -48,7 +48,6 @@ from headgate.types import buffers
 from headgate.types.storage import arrow_type
 
 if TYPE_CHECKING:
-    from headgate.catalog.catalog import Catalog
     from headgate.storage.engine import Engine
 
 ENTRIES = 1000
@@ -60,7 +59,7 @@ LAST = 2**31 - 1
 
 
 @dataclass(frozen=True)
-class Cut:
+class Subrange:
     """A part of a range that ends with a transaction. `altered`: its columns differ from those before it."""
 
     start: Lsn
@@ -85,7 +84,7 @@ class _Write:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _RangeEntry:
     """A log entry: its writes in the range, and the rows that an ALTER PUBLICATION adds to or removes from the published ones."""
 
     entry: LogEntry
@@ -106,20 +105,19 @@ class ChangeRange:
     def __init__(
         self,
         engine: Engine,
-        catalog: Catalog,
         relation: Relation,
         publication: str,
         bounds: tuple[Lsn | None, Lsn],
         check: Callable[[], None] = lambda: None,
-        shared: ChangeCache | None = None,
     ) -> None:
+        """`bounds`: start, None for the table itself, and end."""
         self._engine = engine
-        self._catalog = catalog
+        self._catalog = engine.catalog
         self._relation = relation
         self._publication = publication
         self.start, self.end = bounds[0], min(bounds[1], engine.log.end)
         self._check = check
-        self._reader = ChangeReader(engine, shared or ChangeCache(), relation.database)
+        self._reader = ChangeReader(engine, ChangeCache(), relation.database)
         self.check_kept(self.end if self.start is None else self.start)
 
     def check_kept(self, position: Lsn) -> None:
@@ -186,7 +184,7 @@ class ChangeRange:
         return plan
 
     # ---- the log ----------------------------------------------------------------------------------------------
-    def _parts(self) -> Iterator[_Part]:
+    def _parts(self) -> Iterator[_RangeEntry]:
         """Yield the entries of the range that change published rows of the table, in log order."""
         assert self.start is not None
         judgement = Judgement(self._catalog, self._relation.database, INVALID)
@@ -211,7 +209,7 @@ class ChangeRange:
         finally:
             judgement.close()
 
-    def _concerned(self, judgement: Judgement, entries: Sequence[LogEntry]) -> Iterator[_Part]:
+    def _concerned(self, judgement: Judgement, entries: Sequence[LogEntry]) -> Iterator[_RangeEntry]:
         altered = self._alterations(judgement, entries)
         is_removed = isinstance(next(iter(entries), None), RecordedEntry)
         retained = self._state(self._engine.log.oldest_kept()) if is_removed else None
@@ -238,7 +236,7 @@ class ChangeRange:
         for entry in entries:
             crossed = altered[entry.commit_lsn][1] if entry.commit_lsn in altered else ()
             if entry.commit_lsn in writes or crossed:
-                yield _Part(entry, tuple(writes.get(entry.commit_lsn, ())), tuple(crossed))
+                yield _RangeEntry(entry, tuple(writes.get(entry.commit_lsn, ())), tuple(crossed))
 
     def _from_history(self, writes: list[_Write]) -> list[_Write]:
         """Return which writes of a transaction are read: those to the table's history instead of all others if the history suffices."""
@@ -282,7 +280,7 @@ class ChangeRange:
         plans = [plan for plan in (crossing.before, crossing.now) if plan is not None]
         return any(plan.target.oid == self._relation.oid for plan in plans)
 
-    def cuts(self, most: int) -> Iterator[Cut]:
+    def cuts(self, most: int) -> Iterator[Subrange]:
         """Split the range at transactions into parts of about `most` changes, using only the log, and where the columns change.
 
         The last part extends to the end of the range. All written changes count, including those that the filter will drop.
@@ -298,12 +296,12 @@ class ChangeRange:
             changed = columns is not None and definitions[0] != columns
             size = sum(write.write.changes for write in part.writes) or 1
             if last > start and (changed or (count and count + size > most)):
-                yield Cut(start, last, count, altered)
+                yield Subrange(start, last, count, altered)
                 start, count, altered = last, 0, False
             altered |= changed
             columns, last, count = definitions[-1], part.entry.end_lsn, count + size
         if self.end > start:
-            yield Cut(start, self.end, count, altered)
+            yield Subrange(start, self.end, count, altered)
 
     # ---- the rows ---------------------------------------------------------------------------------------------
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -359,7 +357,7 @@ class ChangeRange:
             hint="headgate.change_ranges cuts a range where the columns change.",
         )
 
-    def _crossed(self, part: _Part) -> Iterator[pa.Table]:
+    def _crossed(self, part: _RangeEntry) -> Iterator[pa.Table]:
         """Yield the rows that an alteration of the publication adds or removes. They are numbered from its commit LSN on."""
         entry, count = part.entry, 0
         for crossing in part.crossings:

@@ -45,37 +45,41 @@ from headgate.storage.transaction.transaction import CASCADE, RESTART_IDENTITY
 from headgate.types.text_column import TextSettings
 
 if TYPE_CHECKING:
-    from headgate.catalog.catalog import Catalog
     from headgate.storage.engine import Engine
 
 FEW = 50
-"""With fewer changes than this per single frame, all frames are ordered by copying."""
+"""With fewer changes than this per message, all frames are ordered by copying."""
 
 
 @dataclass
 class Pieces:
-    """The parts of a batch: frames with keys, and the LSNs at which something is published."""
+    """The parts of a batch."""
 
     frames: list[Frames] = field(default_factory=list)
+    """The changes, by relation."""
     keys: list[Numbers] = field(default_factory=list)
-    marks: list[Numbers] = field(default_factory=list)
-    single: list[tuple[int, bytes]] = field(default_factory=list)
+    """The keys of `frames`."""
+    published: list[Numbers] = field(default_factory=list)
+    """The LSNs of the changes and TRUNCATEs that are sent. A transaction without any is not sent."""
+    messages: list[tuple[int, bytes]] = field(default_factory=list)
+    """The messages around the changes, with their keys."""
 
-    def singles(self) -> tuple[Frames, Numbers]:
-        offsets = np.cumsum([0, *(len(part) for _, part in self.single)])
-        data = np.frombuffer(b"".join(part for _, part in self.single), np.uint8)
-        return Frames(data, offsets.astype(np.int64)), np.array([key for key, _ in self.single], np.int64)
+    def message_frames(self) -> tuple[Frames, Numbers]:
+        """Return the messages as frames, with their keys."""
+        offsets = np.cumsum([0, *(len(part) for _, part in self.messages)])
+        data = np.frombuffer(b"".join(part for _, part in self.messages), np.uint8)
+        return Frames(data, offsets.astype(np.int64)), np.array([key for key, _ in self.messages], np.int64)
 
     def in_order(self) -> list[memoryview | bytes]:
-        """Return all frames in key order; `single` must be sorted. Changes of one relation in long transactions are not copied."""
-        if len(self.frames) == 1 and len(self.single) * FEW < len(self.keys[0]):
+        """Return all frames in key order; `messages` must be sorted. Changes of one relation in long transactions are not copied."""
+        if len(self.frames) == 1 and len(self.messages) * FEW < len(self.keys[0]):
             whole, keys = self.frames[0], self.keys[0]
-            cuts = [0, *(int(index) for index in np.searchsorted(keys, [key for key, _ in self.single])), len(keys)]
+            cuts = [0, *(int(index) for index in np.searchsorted(keys, [key for key, _ in self.messages])), len(keys)]
             parts: list[memoryview | bytes] = [whole.slice(0, cuts[1])]
-            for (_, part), first, last in zip(self.single, cuts[1:], cuts[2:], strict=False):
+            for (_, part), first, last in zip(self.messages, cuts[1:], cuts[2:], strict=False):
                 parts += [part, whole.slice(first, last)]
             return parts
-        frames, keys_of_all = self.singles()
+        frames, keys_of_all = self.message_frames()
         return [encode.interleave([*self.frames, frames], [*self.keys, keys_of_all]).bytes()]
 
 
@@ -132,29 +136,19 @@ class Stream:
     `shared` caches the changes read by streams. All streams of a node use the same one.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        catalog: Catalog,
-        database: int,
-        slot: str,
-        position: Lsn,
-        request: StreamRequest,
-        shared: ChangeCache | None = None,
-    ) -> None:
+    def __init__(self, engine: Engine, database: int, slot: str, position: Lsn, request: StreamRequest, shared: ChangeCache) -> None:
         self.engine = engine
         self.database = database
         self.slot = slot
         self.position = position
         self.request = request
-        self._shared = shared or ChangeCache()
+        self._shared = shared
         form = ValueForm(request.binary, request.session, request.options.encoding)
         self._renderer = Renderer(ChangeReader(engine, self._shared, database), form)
-        self.announcer = Announcer(catalog, database, request.options.encoding)
-        self._types = KnownTypes(catalog, database)
+        self.announcer = Announcer(engine.catalog, database, request.options.encoding)
+        self._types = KnownTypes(engine.catalog, database)
         self.options = request.options
-        self._catalog = catalog
-        self._judgement = Judgement(catalog, database, request.created)
+        self._judgement = Judgement(engine.catalog, database, request.created)
         self._single_batches = 0
         """The number of following entries that are a batch each, because a batch with them failed. So the error names its transaction."""
         self._missing: set[str] = set()
@@ -199,7 +193,7 @@ class Stream:
                 raise
             self._single_batches = len(batch_entries)
             self._judgement.forget()
-            self.announcer = Announcer(self._catalog, self.database, self.options.encoding)
+            self.announcer = Announcer(self.engine.catalog, self.database, self.options.encoding)
             return self.next(until, alone=alone)
         self._single_batches = max(0, self._single_batches - 1)
         self.position = batch.position
@@ -233,7 +227,7 @@ class Stream:
         try:
             frames = self._assemble(entries, pieces)
         except _LargeTransactionError as large:
-            self.announcer = Announcer(self._catalog, self.database, self.options.encoding)
+            self.announcer = Announcer(self.engine.catalog, self.database, self.options.encoding)
             index = int(large.args[0])
             if index:
                 return self._batch(entries[:index], entries[index - 1].end_lsn)
@@ -310,7 +304,7 @@ class Stream:
             if rendered is not None and len(rendered.lsn):
                 pieces.frames.append(rendered.frames)
                 pieces.keys.append(rendered.lsn * 4 + 2)
-                pieces.marks.append(rendered.lsn)
+                pieces.published.append(rendered.lsn)
                 last[oid] = int(rendered.lsn[-1])
                 cuts = [lsn for lsn, plans, _ in truncates if any(plan.relation.oid == oid for plan in plans)]
                 self._announce_rows(plan, rendered.lsn, cuts, pieces)
@@ -334,12 +328,12 @@ class Stream:
     def _announce_rows(self, plan: Published, lsn: Numbers, cuts: Sequence[Lsn], pieces: Pieces) -> None:
         """Add an announcement before the first change, and before the first change after each TRUNCATE of the relation."""
         if not self.announcer.has_announced(plan.relation.oid) and (not cuts or lsn[0] < cuts[0]):
-            pieces.single.append((int(lsn[0]) * 4 + 1, self.announcer.announce(plan, now())))
+            pieces.messages.append((int(lsn[0]) * 4 + 1, self.announcer.announce(plan, now())))
         for number, cut in enumerate(cuts):
             index = int(np.searchsorted(lsn, int(cut)))
             next_cut = cuts[number + 1] if number + 1 < len(cuts) else None
             if index < len(lsn) and (next_cut is None or lsn[index] < next_cut):
-                pieces.single.append((int(lsn[index]) * 4 + 1, self.announcer.announce(plan, now())))
+                pieces.messages.append((int(lsn[index]) * 4 + 1, self.announcer.announce(plan, now())))
 
     def _truncates(self, group: _JudgedWrites) -> list[tuple[Lsn, list[Published], list[TableWrite]]]:
         """Return the TRUNCATEs that publish something: LSN, plans, writes."""
@@ -353,25 +347,25 @@ class Stream:
     def _truncate(self, lsn: Lsn, plans: Sequence[Published], writes: Sequence[TableWrite], pieces: Pieces) -> None:
         described = b"".join(self.announcer.announce(plan, now()) for plan in plans)
         message = _truncate_message(plans, writes)
-        pieces.single.append((int(lsn) * 4 + 2, described + frame(message, int(lsn), now())))
-        pieces.marks.append(np.array([int(lsn)], np.int64))
+        pieces.messages.append((int(lsn) * 4 + 2, described + frame(message, int(lsn), now())))
+        pieces.published.append(np.array([int(lsn)], np.int64))
 
     def _assemble(self, entries: Sequence[LogEntry], pieces: Pieces) -> list[memoryview | bytes]:
         """Add begin and end of each transaction that publishes something, and return all frames in order."""
-        marks = np.sort(np.concatenate(pieces.marks)) if pieces.marks else np.array([], np.int64)
+        published_lsns = np.sort(np.concatenate(pieces.published)) if pieces.published else np.array([], np.int64)
         for entry in entries:
             if not entry.writes:
                 continue
-            first, last = np.searchsorted(marks, [int(entry.writes[0].lsn), int(entry.commit_lsn)])
+            first, last = np.searchsorted(published_lsns, [int(entry.writes[0].lsn), int(entry.commit_lsn)])
             if first == last:
                 framing.log_skipped(entry)
                 continue
-            first_lsn = int(marks[first])
-            pieces.single.append((first_lsn * 4, framing.begin(entry, first_lsn, self.options)))
-            pieces.single.append((int(entry.commit_lsn) * 4 + 3, framing.end(entry, self.options)))
-        if not pieces.marks:
+            first_lsn = int(published_lsns[first])
+            pieces.messages.append((first_lsn * 4, framing.begin(entry, first_lsn, self.options)))
+            pieces.messages.append((int(entry.commit_lsn) * 4 + 3, framing.end(entry, self.options)))
+        if not pieces.published:
             return []
-        pieces.single.sort(key=lambda single: single[0])
+        pieces.messages.sort(key=lambda message: message[0])
         if self.options.streaming:
             self._check_size(entries, pieces)
         return pieces.in_order()
@@ -380,8 +374,8 @@ class Stream:
         """Raise _LargeTransactionError for the first transaction that must be streamed."""
         ends = np.array([int(entry.end_lsn) * 4 for entry in entries], np.int64)
         sizes = np.zeros(len(entries) + 1, np.int64)
-        single = pieces.singles()
-        for frames, keys in [*zip(pieces.frames, pieces.keys, strict=True), single]:
+        messages = pieces.message_frames()
+        for frames, keys in [*zip(pieces.frames, pieces.keys, strict=True), messages]:
             np.add.at(sizes, np.searchsorted(ends, keys, side="right"), np.diff(frames.offsets) + framing.CHANGE_BYTES)
         large = np.flatnonzero(sizes > self.options.work_mem)
         if len(large):

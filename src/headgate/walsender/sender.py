@@ -67,7 +67,6 @@ class Sender:
         settings = host.settings
         self.stream = Stream(
             self.node.engine,
-            self.node.catalog,
             host.context.database,
             self.name,
             begin,

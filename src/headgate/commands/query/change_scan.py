@@ -82,7 +82,7 @@ def opened(session: Session, publication: str, table: str, bounds: tuple[Lsn | N
     relation = lookup.named(cursor, session.context, table)
     if privilege.under_row_security(cursor, user, relation):
         raise PostgresError("42501", f'query would be affected by row-level security policy for table "{relation.name}"')
-    change_range = ChangeRange(node.engine, node.catalog, relation, publication, bounds, session.check_cancel)
+    change_range = ChangeRange(node.engine, relation, publication, bounds, session.check_cancel)
     with node.slots.snapshots.holding(bounds[1] if bounds[0] is None else bounds[0]):
         columns = change_range.columns
     privilege.check_columns(cursor, user, relation, "SELECT", [column.attnum for column in columns])

@@ -188,9 +188,7 @@ def _changes(
             options=pgoutput_options.stream_options(plugin_options, settings, slot),
             created=slot.created_lsn,
         )
-        stream = Stream(
-            session.node.engine, session.node.catalog, slot.database, name, slot.confirmed_flush_lsn, request, session.node.changes
-        )
+        stream = Stream(session.node.engine, slot.database, name, slot.confirmed_flush_lsn, request, session.node.changes)
         try:
             with session.cancelling_jobs():
                 rows, counts = _collect(stream, Lsn(upto) if upto else None, limit or None)
