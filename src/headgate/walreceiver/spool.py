@@ -1,8 +1,8 @@
 """The spool between the receiver of a stream, which adds frames, and its applier, which takes segments.
 
-Received frames are in a queue of runs. The last run grows. A run that ends with a prepared transaction, or that only contains the outcome
-of one, is closed with its mark and taken alone, at its position in the stream. A spool clears its directory when it opens. Called by
-`receiver` (add, begin_marked, end_marked, fail) and by the subscriber's workers (take, release_oldest, close).
+Received frames are in a queue of runs. The last run is open and grows. A run that ends with a prepared transaction, or that only contains
+the outcome of one, is closed with its mark and taken alone, at its position in the stream. A spool clears its directory when it opens.
+Called by `receiver` (add, begin_marked, end_marked, fail) and by the subscriber's workers (take, release_oldest, close).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class _File:
 
 
 @dataclass
-class _Arrived:
+class _Run:
     """A run of received frames that has not been taken."""
 
     pieces: list[SegmentPiece] = field(default_factory=list)
@@ -94,8 +94,8 @@ class Spool:
         self.directory = directory
         self.in_memory, self.file_size = in_memory, file_size
         self._changed = threading.Condition()
-        self._closed_runs: deque[_Arrived] = deque()
-        self._arrived = _Arrived()
+        self._closed_runs: deque[_Run] = deque()
+        self._open_run = _Run()
         self._marking = False
         self._file: _File | None = None
         self._files = 0
@@ -124,18 +124,18 @@ class Spool:
         with self._changed:
             self._seq += len(frames)
             self.outstanding += piece.size
-            arrived = self._arrived
-            arrived.pieces.append(piece)
-            arrived.outlines.append(outline)
-            arrived.in_memory += piece.size
-            if arrived.in_memory > self.in_memory:
-                self._write_out(arrived)
+            run = self._open_run
+            run.pieces.append(piece)
+            run.outlines.append(outline)
+            run.in_memory += piece.size
+            if run.in_memory > self.in_memory:
+                self._write_out(run)
             self._changes += changes
             self._first = self._first or Lsn(int.from_bytes(frames[0][1:9]))
             if len(outline.commits):
                 self._reached = Lsn(outline.commit_end[-1])
             if len(outline.commits) and not self._marking:
-                arrived.committed = int(outline.commits[-1]) + 1
+                run.committed = int(outline.commits[-1]) + 1
                 self._changed.notify_all()
                 return True
             return False
@@ -143,31 +143,31 @@ class Spool:
     def begin_marked(self) -> None:
         """Begin a run: the data added up to `end_marked` are one transaction that gets a mark. Must be called between transactions."""
         with self._changed:
-            if self._arrived.pieces:
-                self._closed_runs.append(self._arrived)
-                self._arrived = _Arrived()
+            if self._open_run.pieces:
+                self._closed_runs.append(self._open_run)
+                self._open_run = _Run()
             self._marking = True
 
     def end_marked(self, mark: Mark) -> None:
         """Close the run begun by `begin_marked`, which is empty or one whole transaction."""
         with self._changed:
-            arrived = self._arrived
-            arrived.committed, arrived.mark = self._seq, mark
-            self._closed_runs.append(arrived)
-            self._arrived = _Arrived()
+            run = self._open_run
+            run.committed, run.mark = self._seq, mark
+            self._closed_runs.append(run)
+            self._open_run = _Run()
             self._marking = False
             self._changed.notify_all()
 
     @property
     def has_whole_transactions(self) -> bool:
         """Whether whole transactions are waiting to be taken."""
-        return bool(self._closed_runs) or self._arrived.committed > 0
+        return bool(self._closed_runs) or self._open_run.committed > 0
 
     @property
     def inside_transaction(self) -> bool:
         """Whether the last frame belongs to a transaction whose Commit has not arrived."""
         with self._changed:
-            return self._marking or (bool(self._arrived.pieces) and self._arrived.committed < self._seq)
+            return self._marking or (bool(self._open_run.pieces) and self._open_run.committed < self._seq)
 
     def reach(self, position: Lsn) -> None:
         """Record the position of a keepalive: no transaction before it follows."""
@@ -220,9 +220,9 @@ class Spool:
         """
         if self._closed_runs or not enough:
             return 0
-        arrived = self._arrived
-        others = sum(2 * len(outline.commits) + len(outline.others) for outline in arrived.outlines)
-        changes = arrived.committed - arrived.pieces[0].first_seq - others  # of whole transactions
+        run = self._open_run
+        others = sum(2 * len(outline.commits) + len(outline.others) for outline in run.outlines)
+        changes = run.committed - run.pieces[0].first_seq - others  # of whole transactions
         rest = self._backlog_changes()
         if (changes < enough <= changes + rest) or 0 < rest < enough <= changes:
             return BACKLOG_PAUSE_SECONDS
@@ -240,23 +240,23 @@ class Spool:
 
     def _take(self, limit: int, rows: int) -> Segment:
         closed = bool(self._closed_runs)
-        arrived = self._closed_runs.popleft() if closed else self._arrived
-        if sum(piece.size for piece in arrived.pieces) > self.in_memory:
-            self._write_out(arrived)
-        pieces, rest = cut(arrived.pieces, arrived.committed)
-        transactions = pair(arrived.outlines)
+        run = self._closed_runs.popleft() if closed else self._open_run
+        if sum(piece.size for piece in run.pieces) > self.in_memory:
+            self._write_out(run)
+        pieces, rest = cut(run.pieces, run.committed)
+        transactions = pair(run.outlines)
         complete = len(transactions) - int(len(transactions) > 0 and transactions.commit[-1] < 0)
-        others = [message for outline in arrived.outlines for message in outline.others]
-        relations = [outline.relations for outline in arrived.outlines]
+        others = [message for outline in run.outlines for message in outline.others]
+        relations = [outline.relations for outline in run.outlines]
         touched = frozenset(np.unique(np.concatenate(relations)).tolist()) if relations else frozenset()
-        left_over = [] if not rest else [_rest_of(arrived.outlines, arrived.committed)]
+        left_over = [] if not rest else [_rest_of(run.outlines, run.committed)]
         segment = segment_of(
-            joined(pieces), transactions.slice(0, complete), [message for message in others if message[0] < arrived.committed], touched,
-            only_inserts=all(outline.only_inserts for outline in arrived.outlines),
+            joined(pieces), transactions.slice(0, complete), [message for message in others if message[0] < run.committed], touched,
+            only_inserts=all(outline.only_inserts for outline in run.outlines),
         )  # fmt: skip
-        whole = replace(segment, mark=arrived.mark)
+        whole = replace(segment, mark=run.mark)
         if not closed:
-            self._arrived = _Arrived(rest, left_over, 0, sum(piece.size for piece in rest if piece.data is not None))
+            self._open_run = _Run(rest, left_over, 0, sum(piece.size for piece in rest if piece.data is not None))
         if (whole.size > limit or whole.frames > rows) and len(whole.transactions) > 1:
             whole = self._shorten(whole, limit, rows, closed=closed)
         files = {piece.path for piece in whole.pieces if piece.path is not None}
@@ -272,13 +272,13 @@ class Spool:
         if count >= len(whole.transactions):
             return whole
         head, tail = whole.split(count)
-        arrived = _Arrived() if closed else self._arrived
-        arrived.pieces[:0] = tail.pieces
-        arrived.outlines[:0] = [_outline_of(tail)]
-        arrived.committed = int(tail.transactions.commit[-1]) + 1
-        arrived.in_memory += sum(piece.size for piece in tail.pieces if piece.data is not None)
+        run = _Run() if closed else self._open_run
+        run.pieces[:0] = tail.pieces
+        run.outlines[:0] = [_outline_of(tail)]
+        run.committed = int(tail.transactions.commit[-1]) + 1
+        run.in_memory += sum(piece.size for piece in tail.pieces if piece.data is not None)
         if closed:
-            self._closed_runs.appendleft(arrived)
+            self._closed_runs.appendleft(run)
         return head
 
     def release_oldest(self) -> None:
@@ -286,7 +286,7 @@ class Spool:
         with self._changed:
             size, files = self._taken.popleft()
             self.outstanding -= size
-            waiting = {piece.path for run in (*self._closed_runs, self._arrived) for piece in run.pieces}
+            waiting = {piece.path for run in (*self._closed_runs, self._open_run) for piece in run.pieces}
             needed = waiting | {path for _, held in self._taken for path in held}
             if self._file is not None:
                 if self._file.size >= self.file_size:
@@ -311,14 +311,14 @@ class Spool:
             self._changed.notify_all()
         shutil.rmtree(self.directory, ignore_errors=True)
 
-    def _write_out(self, arrived: _Arrived) -> None:
+    def _write_out(self, run: _Run) -> None:
         """Write the pieces in memory to files."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        for index, piece in enumerate(arrived.pieces):
+        for index, piece in enumerate(run.pieces):
             if piece.data is not None:
-                arrived.pieces[index] = self._writable().append(piece)
-        arrived.pieces[:] = joined(arrived.pieces)
-        arrived.in_memory = 0
+                run.pieces[index] = self._writable().append(piece)
+        run.pieces[:] = joined(run.pieces)
+        run.in_memory = 0
 
     def _writable(self) -> _File:
         if self._file is not None and self._file.size >= self.file_size:
