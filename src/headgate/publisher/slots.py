@@ -107,7 +107,7 @@ NAME_LENGTH = 63
 
 
 @dataclass
-class Live:
+class SlotState:
     """The current state of a slot: `slot` with its latest positions, `active` the pid of its backend, `owner` that of a temporary slot."""
 
     slot: Slot
@@ -158,7 +158,7 @@ class Slots:
         self.refused_at = 0.0
         """When a slot was last refused because of the limit (seconds, monotonic)."""
         with contextlib.closing(catalog.cursor()) as cursor:
-            self._live = {slot.name: Live(slot, persisted=slot.confirmed_flush_lsn) for slot in stored.all_slots(cursor)}
+            self._states = {slot.name: SlotState(slot, persisted=slot.confirmed_flush_lsn) for slot in stored.all_slots(cursor)}
 
     # ---- creating and dropping ----------------------------------------------------------------------------
     def create(
@@ -182,9 +182,9 @@ class Slots:
         if failover and temporary:
             raise PostgresError("0A000", _TEMPORARY_FAILOVER)
         with self._changed:
-            if name in self._live:
+            if name in self._states:
                 raise PostgresError("42710", f'replication slot "{name}" already exists')
-            if len(self._live) >= self._limit():
+            if len(self._states) >= self._limit():
                 self.refused_at = time.monotonic()
                 raise PostgresError("53400", "all replication slots are in use", hint="Free one or increase max_replication_slots.")
             if plugin != PLUGIN:
@@ -192,7 +192,7 @@ class Slots:
             position = self._log.end if position is None else position
             slot = Slot(name, plugin, database, position, position, temporary, two_phase, position if two_phase else INVALID, position)
             slot = replace(slot, failover=failover)
-            self._live[name] = Live(slot, active=pid, owner=pid if temporary else None, persisted=position, inactive_since=None)
+            self._states[name] = SlotState(slot, active=pid, owner=pid if temporary else None, persisted=position, inactive_since=None)
         if not temporary:
             try:
                 self._catalog.change(lambda cursor: stored.create(cursor, slot), Step.SLOT)
@@ -216,12 +216,12 @@ class Slots:
 
     def _remove(self, name: str) -> None:
         with self._changed:
-            self._live.pop(name, None)
+            self._states.pop(name, None)
             self._changed.notify_all()
 
     # ---- use --------------------------------------------------------------------------------------------
-    def _find(self, name: str) -> Live:
-        return existing(self._live.get(name), "42704", f'replication slot "{name}"')
+    def _find(self, name: str) -> SlotState:
+        return existing(self._states.get(name), "42704", f'replication slot "{name}"')
 
     def get(self, name: str) -> Slot:
         """Return the slot with its latest positions. Raise 42704 if it does not exist."""
@@ -230,13 +230,13 @@ class Slots:
 
     def find(self, name: str) -> Slot | None:
         with self._changed:
-            live = self._live.get(name)
-            return None if live is None else live.slot
+            state = self._states.get(name)
+            return None if state is None else state.slot
 
-    def all(self) -> list[Live]:
+    def all(self) -> list[SlotState]:
         """Return the current state of all slots, ordered by name."""
         with self._changed:
-            return [replace(self._live[name]) for name in sorted(self._live)]
+            return [replace(self._states[name]) for name in sorted(self._states)]
 
     def acquire(self, name: str, pid: int, wait: Callable[[], None] | None = None) -> Slot:
         """Acquire the slot for a backend. Raise 42704 if it does not exist, 55006 if it is in use.
@@ -245,15 +245,15 @@ class Slots:
         another session is not awaited.
         """
         with self._changed:
-            live = self._find(name)
-            while (holder := live.active or (live.owner if live.owner != pid else None)) is not None:
-                if wait is None or live.owner not in (None, pid):
+            state = self._find(name)
+            while (holder := state.active or (state.owner if state.owner != pid else None)) is not None:
+                if wait is None or state.owner not in (None, pid):
                     raise PostgresError("55006", f'replication slot "{name}" is active for PID {holder}')
                 self._changed.wait(WAIT_SECONDS)
                 wait()
-                live = self._find(name)
-            live.active, live.inactive_since = pid, None
-            return live.slot
+                state = self._find(name)
+            state.active, state.inactive_since = pid, None
+            return state.slot
 
     def enable_two_phase(self, name: str, at: Lsn) -> None:
         """Decode prepared transactions at PREPARE from `at` on, unless that is already enabled."""
@@ -275,39 +275,39 @@ class Slots:
     def _flag(self, name: str, **changed: Any) -> None:
         """Change properties of an acquired slot durably, if they differ."""
         with self._changed:
-            live = self._find(name)
-            slot = live.slot
+            state = self._find(name)
+            slot = state.slot
         if all(getattr(slot, key) == value for key, value in changed.items() if key != "two_phase_at"):
             return
         if not slot.temporary:
             self._catalog.change(lambda cursor: stored.alter(cursor, replace(slot, **changed)), Step.SLOT)
         with self._changed:
-            live.slot = replace(live.slot, **changed)
+            state.slot = replace(state.slot, **changed)
 
     def release(self, name: str, pid: int) -> None:
         """Release the slot if the backend holds it, and persist its position."""
         with self._changed:
-            live = self._live.get(name)
-            if live is None or live.active != pid:
+            state = self._states.get(name)
+            if state is None or state.active != pid:
                 return
         try:
             self._try_to_persist(name)
         finally:
             with self._changed:
-                live.active = None
-                if live.owner is None and not live.slot.lost:
-                    live.inactive_since = time.time()
+                state.active = None
+                if state.owner is None and not state.slot.lost:
+                    state.inactive_since = time.time()
                 self._changed.notify_all()
 
     def confirm(self, name: str, position: Lsn) -> None:
         """Confirm everything up to `position` for the client. The position never moves backward or past the end of the log."""
         with self._changed:
-            live = self._find(name)
+            state = self._find(name)
             target = min(position, self._log.end)
-            if target <= live.slot.confirmed_flush_lsn:
+            if target <= state.slot.confirmed_flush_lsn:
                 return
-            live.slot = replace(live.slot, confirmed_flush_lsn=target, restart_lsn=target)
-            due = time.monotonic() - live.persisted_at >= PERSIST_SECONDS
+            state.slot = replace(state.slot, confirmed_flush_lsn=target, restart_lsn=target)
+            due = time.monotonic() - state.persisted_at >= PERSIST_SECONDS
         if due:
             self._try_to_persist(name)
 
@@ -324,19 +324,19 @@ class Slots:
     def persist(self, name: str) -> None:
         """Write the confirmed position to the catalog if it is not there yet."""
         with self._changed:
-            live = self._live.get(name)
-            if live is None or live.slot.temporary or live.persisted >= live.slot.confirmed_flush_lsn:
+            state = self._states.get(name)
+            if state is None or state.slot.temporary or state.persisted >= state.slot.confirmed_flush_lsn:
                 return
-            slot = live.slot
-            live.persisted_at = time.monotonic()
+            slot = state.slot
+            state.persisted_at = time.monotonic()
         self._catalog.change(lambda cursor: stored.advance(cursor, name, slot.restart_lsn, slot.confirmed_flush_lsn), Step.SLOT)
         with self._changed:  # only now, because the files that a slot needs after a restart must stay
-            live.persisted = max(live.persisted, slot.confirmed_flush_lsn)
+            state.persisted = max(state.persisted, slot.confirmed_flush_lsn)
 
     def persist_all(self) -> None:
         """Persist all positions that are not in the catalog yet, at each checkpoint and at shutdown."""
-        for live in self.all():
-            self._try_to_persist(live.slot.name)
+        for state in self.all():
+            self._try_to_persist(state.slot.name)
 
     def advance(self, name: str, target: Lsn, pid: int) -> Lsn:
         """Advance the slot to `target` or the log's end and return its position (pg_replication_slot_advance)."""
@@ -361,24 +361,24 @@ class Slots:
     def count(self, name: str, counts: Counts) -> None:
         """Add to the slot's counts in pg_stat_replication_slots."""
         with self._changed:
-            live = self._live.get(name)
-            if live is not None:
-                added = {counter.name: getattr(live.counts, counter.name) + getattr(counts, counter.name) for counter in fields(Counts)}
-                live.counts = Counts(**added)
+            state = self._states.get(name)
+            if state is not None:
+                added = {counter.name: getattr(state.counts, counter.name) + getattr(counts, counter.name) for counter in fields(Counts)}
+                state.counts = Counts(**added)
 
     def reset_statistics(self, name: str | None) -> None:
         """Reset the counts of a slot (None: of all). Raise 42704 if it does not exist."""
         with self._changed:
-            for live in list(self._live.values()) if name is None else [self._find(name)]:
-                live.counts = Counts()
-                live.reset = time.time()
+            for state in list(self._states.values()) if name is None else [self._find(name)]:
+                state.counts = Counts()
+                state.reset = time.time()
 
     def restore_statistics(self, statistics: Mapping[str, tuple[Counts, float | None]]) -> None:
         """Restore the counts, and the times of their reset, from before a restart."""
         with self._changed:
             for name, (counts, reset) in statistics.items():
-                if name in self._live:
-                    self._live[name].counts, self._live[name].reset = counts, reset
+                if name in self._states:
+                    self._states[name].counts, self._states[name].reset = counts, reset
 
     # ---- invalidation --------------------------------------------------------------------------------
     def invalidate(self, limit: int, terminate: Callable[[int], object]) -> None:
@@ -387,8 +387,8 @@ class Slots:
         `terminate` ends the backend of an active slot. A slot that is not released in time is invalidated by the next checkpoint.
         """
 
-        def is_behind(live: Live) -> bool:
-            return not live.slot.lost and self._log.end - live.slot.restart_lsn > limit
+        def is_behind(state: SlotState) -> bool:
+            return not state.slot.lost and self._log.end - state.slot.restart_lsn > limit
 
         for shown in filter(is_behind, self.all()):
             name = shown.slot.name
@@ -396,65 +396,65 @@ class Slots:
                 _log.info('terminating process %d to release replication slot "%s"', shown.active, name)
                 terminate(shown.active)
             with self._changed:
-                self._changed.wait_for(lambda: name not in self._live or self._live[name].active is None, RELEASE_SECONDS)  # noqa: B023
-                live = self._live.get(name)
-                if live is None or live.active is not None or not is_behind(live):
+                self._changed.wait_for(lambda: name not in self._states or self._states[name].active is None, RELEASE_SECONDS)  # noqa: B023
+                state = self._states.get(name)
+                if state is None or state.active is not None or not is_behind(state):
                     continue
-                live.slot = replace(live.slot, lost=True)
-            self._store_loss(live)
-            restart_lsn = live.slot.restart_lsn
+                state.slot = replace(state.slot, lost=True)
+            self._store_loss(state)
+            restart_lsn = state.slot.restart_lsn
             _log.info('invalidating slot "%s" because its restart_lsn %s exceeds max_slot_wal_keep_size', name, restart_lsn)
 
     def invalidate_idle(self, seconds: int) -> None:
         """Invalidate slots that have been inactive for `seconds`, at a checkpoint (idle_replication_slot_timeout of 18)."""
         for shown in self.all():
             with self._changed:
-                live = self._live.get(shown.slot.name)
-                if live is None or live.slot.lost or live.inactive_since is None:
+                state = self._states.get(shown.slot.name)
+                if state is None or state.slot.lost or state.inactive_since is None:
                     continue
-                idle = int(time.time() - live.inactive_since)
+                idle = int(time.time() - state.inactive_since)
                 if idle < seconds:
                     continue
-                live.slot = replace(live.slot, lost=True, idle=True)
-            self._store_loss(live)
+                state.slot = replace(state.slot, lost=True, idle=True)
+            self._store_loss(state)
             fields_of_log = {
                 "detail": f'The slot\'s idle time of {idle}s exceeds the configured "{IDLE_TIMEOUT}" duration of {seconds}s.',
                 "hint": f'You might need to increase "{IDLE_TIMEOUT}".',
             }
-            _log.info('invalidating obsolete replication slot "%s"', live.slot.name, extra=fields_of_log)
+            _log.info('invalidating obsolete replication slot "%s"', state.slot.name, extra=fields_of_log)
 
-    def _store_loss(self, live: Live) -> None:
+    def _store_loss(self, state: SlotState) -> None:
         """Persist that a slot is lost. It was marked here first, so that no client streams from it in the meantime."""
-        slot = live.slot
+        slot = state.slot
         if slot.temporary:
             return
         try:
             self._catalog.change(functools.partial(stored.lose, name=slot.name, idle=slot.idle), Step.SLOT)
         except BaseException:
             with self._changed:
-                live.slot = replace(live.slot, lost=False, idle=False)
+                state.slot = replace(state.slot, lost=False, idle=False)
             raise
 
     # ---- databases --------------------------------------------------------------------------------------
     def active_in(self, database: int) -> int:
         """Return the number of slots of a database that are in use. A temporary slot is in use while its session exists."""
         with self._changed:
-            slots_of_database = [live for live in self._live.values() if live.slot.database == database]
-            return sum(live.active is not None or live.owner is not None for live in slots_of_database)
+            slots_of_database = [state for state in self._states.values() if state.slot.database == database]
+            return sum(state.active is not None or state.owner is not None for state in slots_of_database)
 
     def forget_database(self, database: int) -> None:
         """Remove the slots of a dropped database, whose catalog rows are already removed."""
         with self._changed:
-            for name in [name for name, live in self._live.items() if live.slot.database == database]:
-                del self._live[name]
+            for name in [name for name, state in self._states.items() if state.slot.database == database]:
+                del self._states[name]
             self._changed.notify_all()
 
     # ---- sessions ---------------------------------------------------------------------------------------
     def release_session(self, pid: int) -> None:
         """Release the slots of a backend that has ended, and drop its temporary slots and snapshots."""
-        for live in self.all():
-            if live.active == pid:
-                self.release(live.slot.name, pid)
+        for state in self.all():
+            if state.active == pid:
+                self.release(state.slot.name, pid)
         self._drop_temporary(pid)
         self.snapshots.forget(pid)
 
@@ -464,13 +464,13 @@ class Slots:
 
     def _drop_temporary(self, pid: int) -> None:
         with self._changed:
-            for name in [name for name, live in self._live.items() if live.owner == pid]:
-                del self._live[name]
+            for name in [name for name, state in self._states.items() if state.owner == pid]:
+                del self._states[name]
             self._changed.notify_all()
 
     def oldest(self, database: int | None = None) -> Lsn:
         """Return the position from which the log and the tables' files of a database, or of all, are still needed."""
         with self._changed:
-            needed = [live for live in self._live.values() if not live.slot.lost and database in (None, live.slot.database)]
-            positions = [min(live.slot.restart_lsn, live.persisted or live.slot.restart_lsn) for live in needed]
+            needed = [state for state in self._states.values() if not state.slot.lost and database in (None, state.slot.database)]
+            positions = [min(state.slot.restart_lsn, state.persisted or state.slot.restart_lsn) for state in needed]
         return min([*positions, *self.snapshots.positions(), self._log.end])

@@ -23,7 +23,7 @@ import headgate
 from headgate.catalog import database as databases
 from headgate.catalog.replication import origin as origins
 from headgate.errors import disk_full
-from headgate.publisher.slots import Live
+from headgate.publisher.slots import SlotState
 from headgate.server.monitoring.problem import problems
 from headgate.server.monitoring.snapshot import (
     DiskReport,
@@ -202,7 +202,7 @@ def _slots(node: Node) -> list[SlotReport]:
     return [_slot(node, live, names.get(live.slot.database)) for live in sorted(node.slots.all(), key=lambda live: live.slot.name)]
 
 
-def _slot(node: Node, live: Live, database: str | None) -> SlotReport:
+def _slot(node: Node, live: SlotState, database: str | None) -> SlotReport:
     sender = next((sender for sender in node.senders.all() if sender.pid == live.active), None)
     backend = None if live.active is None else node.activity.find(live.active)
     return SlotReport(
