@@ -161,7 +161,7 @@ class Sender:
         """Send a keepalive if necessary after everything has been sent, then wait."""
         if self.statistics.state is not SenderState.STREAMING:
             self.statistics.state = SenderState.STREAMING
-            self.node.senders.heard()
+            self.node.senders.on_change()
         sent = self.statistics.sent
         if self._kept_alive != sent and self.statistics.flush < sent:
             self._keepalive(ask=False)
@@ -240,7 +240,7 @@ class Sender:
         end = max(self.node.engine.log.end, self.statistics.sent)
         written, flushed, applied = (min(Lsn(position), end) for position in (reply.written, reply.flushed, reply.applied))
         self.statistics.replied(written, flushed, applied, reply.send_time)
-        self.node.senders.heard()
+        self.node.senders.on_change()
         if flushed:
             self.node.slots.confirm(self.name, flushed)
 

@@ -99,7 +99,7 @@ class Standbys:
         self._names = names
         self._application_name = application_name
         self._heard = threading.Condition()
-        senders.heard = self.changed
+        senders.on_change = self.changed
 
     def changed(self) -> None:
         """Wake the waiting commits: a standby has confirmed something, connected or disconnected, or the setting was reloaded."""

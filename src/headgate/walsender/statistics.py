@@ -1,4 +1,4 @@
-"""The statistics of a node's walsenders for pg_stat_replication."""
+"""The statistics of a node's walsenders: for pg_stat_replication, and for commits that wait for standbys (`standby`)."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ class Senders:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._all: dict[int, SenderStatistics] = {}
-        self.heard: Callable[[], None] = lambda: None
-        """Called when a walsender starts, receives a message, or ends."""
+        self.on_change: Callable[[], None] = lambda: None
+        """Called when a walsender has sent everything, receives a message, or ends. `standby.Standbys` sets it."""
 
     def enter(self, pid: int) -> SenderStatistics:
         """Register a walsender that begins to stream."""
@@ -76,7 +76,7 @@ class Senders:
     def leave(self, pid: int) -> None:
         with self._lock:
             self._all.pop(pid, None)
-        self.heard()
+        self.on_change()
 
     def all(self) -> list[SenderStatistics]:
         with self._lock:
