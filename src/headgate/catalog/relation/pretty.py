@@ -95,7 +95,7 @@ def _simple(node: ParseNode, parent: pb.BoolExpr | None, right: bool) -> bool:
             return bool(parent.boolop == pb.OR_EXPR)
         return bool(parent.boolop in (pb.AND_EXPR, pb.OR_EXPR))
     if above == "BoolExpr":
-        return True
+        return bool(node.DESCRIPTOR.name != "A_Expr" or node.kind not in (pb.AEXPR_OP_ANY, pb.AEXPR_OP_ALL))
     if above == "A_Expr" and node.DESCRIPTOR.name == "A_Expr" and parent.kind == node.kind == pb.AEXPR_OP:
         return _clear(_operator(node), _operator(parent), right)
     return False
