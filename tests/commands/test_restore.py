@@ -74,3 +74,24 @@ def test_archive_of_pg_dump_can_be_restored_with_its_rows_and_dumped_again(postg
         counted = f"SELECT count(*) FROM ONLY {table}"  # a node's tables inherit nothing
         counts = [server.psql(database, counted) for server, database in ((postgres, original), (node, restored), (postgres, back))]
         assert len(set(counts)) == 1, (table, counts)
+
+
+@pytest.mark.slow
+def test_dump_of_user_defined_objects_is_that_of_postgresql_and_restores_on_both(postgres: Server, node: Server) -> None:
+    objects = (Path(__file__).parent / "user_defined.sql").read_text()
+    databases = {server: server.new_database() for server in (postgres, node)}
+    for server, database in databases.items():
+        server.psql(database, objects)
+    expected = dumped(postgres, databases[postgres])
+    assert dumped(node, databases[node]) == expected
+    for server in (postgres, node):
+        copy = server.new_database()
+        server.psql(copy, expected)
+        assert dumped(server, copy) == expected
+
+
+def dumped(server: Server, database: str) -> str:
+    """The dump of a database without the lines that tell the server's version, and those with a random key."""
+    command = [PG_BIN / "pg_dump", "--no-owner", "-d", server.conninfo(database)]
+    dump = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return "\n".join(line for line in dump.split("\n") if not line.startswith(("-- Dumped from", "\\restrict", "\\unrestrict")))

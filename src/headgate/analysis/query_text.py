@@ -36,7 +36,7 @@ from headgate.errors import not_supported
 from headgate.expression import rewriting
 from headgate.expression.binding.scope import SYSTEM_COLUMNS, ScopeTable
 from headgate.expression.builtin import operator
-from headgate.expression.deparsing.deparse import Printer, direction, window
+from headgate.expression.deparsing.deparse import StoredPrinter, direction, window
 from headgate.expression.node import (
     ColumnRef,
     Const,
@@ -45,7 +45,6 @@ from headgate.expression.node import (
     RowCoerce,
     RowCompare,
     SubLink,
-    UserCall,
     WindowCall,
     conjuncts,
     walk,
@@ -62,18 +61,10 @@ _VALUES = "*VALUES*"
 
 @dataclass(frozen=True)
 class Objects:
-    """The present names of objects: relations and (schema, name) of functions by oid. Those in the schemas `bare` are not qualified.
-
-    `classes`: the oids of the relations that constants of type regclass denote, by their texts.
-    """
+    """The present definitions of relations by their oids. `classes`: the oids of those that constants of type regclass denote."""
 
     relation: Callable[[int], Relation]
-    function: Callable[[int], tuple[str, str]]
-    bare: Collection[str]
     classes: Mapping[str, int]
-
-    def name(self, schema: str, name: str) -> str:
-        return names.quote_ident(name) if schema in self.bare else names.qualified(schema, name)
 
 
 def text(query: Query, columns: Sequence[str], objects: Objects, *, pretty: bool = False) -> str:
@@ -84,7 +75,7 @@ def text(query: Query, columns: Sequence[str], objects: Objects, *, pretty: bool
 
 
 @dataclass
-class _Printer(Printer):
+class _Printer(StoredPrinter):
     """The text so far, and the names in scope.
 
     `column_names`: table and name of the columns in scope by their keys. `table_names`: the names of tables, also of enclosing queries.
@@ -415,7 +406,7 @@ class _Printer(Printer):
                 self._join(item, aliased=False)
             case RelationItem(relation=relation):
                 present, columns = self.objects.relation(relation.oid), self._present(item)
-                self.say(("ONLY " if item.only else "") + self.objects.name(present.schema, present.name))
+                self.say(("ONLY " if item.only else "") + registry.reference(present.oid))
                 implied = present.name if item.tables[0].schema is not None else None
                 self._alias(item, [name for name, _ in columns], [column for _, column in columns], implied)
             case SubqueryItem(query=query):
@@ -493,8 +484,8 @@ class _Printer(Printer):
                 expression = expression.arg
         self.write(expression, implicit=implicit)
         if isinstance(expression, ColumnRef) and expression.attnum == 0:
-            relation = self.objects.relation(expression.relation) if expression.relation else None
-            self.say("::" + ("record" if relation is None else self.objects.name(relation.schema, relation.name)))
+            row_type = self.types.of_relation(expression.relation) if expression.relation else None
+            self.say("::" + ("record" if row_type is None else self.type_name(row_type.oid, -1)))
 
     def column(self, node: ColumnRef) -> str:
         table, column = self.column_names[node.key]
@@ -506,17 +497,7 @@ class _Printer(Printer):
         if oid is None:
             return super().constant_text(node)
         relation = self.objects.relation(oid)
-        return self.objects.name(relation.schema, relation.name)
-
-    def function_name(self, call: UserCall) -> str:
-        return self.objects.name(*self.objects.function(call.function))
-
-    def type_name(self, oid: int, modifier: int) -> str:
-        if oid < registry.FIRST_USER_OID:
-            return super().type_name(oid, modifier)
-        kind = self.types.by_oid(oid)
-        element = self.types.by_oid(kind.element) if kind.is_array else kind
-        return self.objects.name(element.schema, element.name) + ("[]" if kind.is_array else "")
+        return names.qualified("" if relation.schema == "pg_catalog" else relation.schema, relation.name)
 
     def sublink(self, node: SubLink) -> None:
         """Print a subquery in an expression (get_sublink_expr)."""

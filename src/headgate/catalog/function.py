@@ -156,12 +156,12 @@ def _read(row: Row) -> UserFunction:
     )  # fmt: skip
 
 
-_BETWEEN = "\x1f, "
+SEPARATOR = "\x1f, "
 """Between two defaults in the catalog: no text of an expression has the first character of it."""
 
 
 def _defaults(text: str) -> list[str]:
-    return text.split(_BETWEEN)
+    return text.split(SEPARATOR)
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ def write(cursor: Cursor, database: int, function: UserFunction, texts: Texts) -
         proallargtypes=None if plain else [argument.type_oid for argument in function.arguments],
         proargmodes=None if plain else [argument.mode for argument in function.arguments],
         proargnames=[argument.name for argument in function.arguments] if any(argument.name for argument in function.arguments) else None,
-        proargdefaults=_BETWEEN.join(defaults) if defaults else None, prosrc=function.body, proconfig=list(function.config) or None,
+        proargdefaults=SEPARATOR.join(defaults) if defaults else None, prosrc=function.body, proconfig=list(function.config) or None,
         proacl=None if before is None else before[0], prodef=texts.definition, proargumentstext=texts.arguments,
         proidentitytext=texts.identity, proresulttext=texts.result,
     )  # fmt: skip

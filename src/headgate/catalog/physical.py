@@ -76,7 +76,7 @@ EXTRA = {
     "pg_partitioned_table": (("partkeydef", "VARCHAR"),),
     "pg_proc": (("prodef", "VARCHAR"), ("proargumentstext", "VARCHAR"), ("proidentitytext", "VARCHAR"), ("proresulttext", "VARCHAR")),
     "pg_trigger": (("tgqualpretty", "VARCHAR"), ("tgargstext", "VARCHAR")),
-    "pg_rewrite": (("ev_query", "VARCHAR"), ("ev_pretty", "VARCHAR"), ("ev_qualified", "VARCHAR")),
+    "pg_rewrite": (("ev_pretty", "VARCHAR"),),
 }  # fmt: skip
 """Columns that PostgreSQL does not have, after its own: options of publications, the bound tree of a row filter, and texts that would
 take long to compute in a query (printed keys of indexes, constraints and partitions, pretty-printed expressions).

@@ -13,6 +13,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from headgate.catalog import reference_upgrade
 from headgate.catalog.catalog import Catalog
 from headgate.catalog.layout.format import FORMAT
 from headgate.catalog.physical import EXTRA, Cursor, one, run
@@ -54,7 +55,15 @@ def _to_4(cursor: Cursor) -> None:
             run(cursor, f"ALTER TABLE hg.{table} ADD COLUMN IF NOT EXISTS {name} {kind}")
 
 
-STEPS: Mapping[int, Callable[[Cursor], None]] = {2: _to_3, 3: _to_4}
+def _to_5(cursor: Cursor) -> None:
+    """Write the texts of expressions, functions and views with references to types and functions."""
+    for table in ("pg_attrdef", "pg_class", "pg_constraint", "pg_index", "pg_rewrite"):
+        for name, kind in EXTRA[table]:
+            run(cursor, f"ALTER TABLE hg.{table} ADD COLUMN IF NOT EXISTS {name} {kind}")
+    reference_upgrade.refer(cursor)
+
+
+STEPS: Mapping[int, Callable[[Cursor], None]] = {2: _to_3, 3: _to_4, 4: _to_5}
 """The steps by the format that they start from."""
 
 

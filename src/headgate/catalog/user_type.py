@@ -43,7 +43,7 @@ def registry_of(cursor: Cursor, database: int, path: Sequence[str] | None) -> Ty
     type_rows = rows(
         cursor,
         "SELECT t.oid, t.typname, n.nspname, t.typtype, t.typcategory, t.typlen, t.typbyval, t.typelem, t.typarray, t.typbasetype,"
-        " t.typtypmod, t.typcollation, t.typnotnull, t.typdefault, t.typrelid FROM hg.pg_type t"
+        " t.typtypmod, t.typcollation, t.typnotnull, t.typdefaultbin, t.typrelid FROM hg.pg_type t"
         " JOIN hg.pg_namespace n ON n.oid = t.typnamespace AND n.dbid IN (0, ?)"
         " LEFT JOIN hg.pg_type e ON e.dbid = t.dbid AND e.oid = t.typelem"
         " LEFT JOIN hg.pg_class c ON c.dbid = t.dbid AND c.oid = CASE WHEN t.typtype = 'b' THEN e.typrelid ELSE t.typrelid END"
@@ -216,12 +216,12 @@ class TypeRow:
 
 @dataclass(frozen=True)
 class Domain:
-    """The definition of a domain. `checks`: (name or None, text as pg_get_expr prints it)."""
+    """The definition of a domain. `default`: the stored text, and the text to show. `checks`: (name or None, stored text)."""
 
     base: int
     modifier: int
     not_null: bool = False
-    default: str | None = None
+    default: tuple[str, str] | tuple[None, None] = (None, None)
     checks: Sequence[tuple[str | None, str]] = ()
 
 
@@ -329,8 +329,8 @@ def create_domain(cursor: Cursor, oids: Oids, database: int, namespace_oid: int,
     common = {"typnamespace": namespace_oid, "typowner": owner, "typisdefined": True, "typdelim": delimiter, "typcollation": collation}
     insert(
         cursor, "pg_type", dbid=database, oid=own, typname=name, typlen=length, typbyval=by_value, typtype="d", typcategory=category,
-        typarray=array, typbasetype=domain.base, typtypmod=domain.modifier, typnotnull=domain.not_null, typdefault=domain.default,
-        typdefaultbin=domain.default, typinput=_function(cursor, "domain_in"), typoutput=output,
+        typarray=array, typbasetype=domain.base, typtypmod=domain.modifier, typnotnull=domain.not_null, typdefaultbin=domain.default[0],
+        typdefault=domain.default[1], typinput=_function(cursor, "domain_in"), typoutput=output,
         typreceive=_function(cursor, "domain_recv"), typsend=send, typanalyze=analyze, typalign=align, typstorage=storage, **common,
     )  # fmt: skip
     _insert_array(cursor, database, own, array, over, typalign="d" if align == "d" else "i", typtypmod=-1, **common)

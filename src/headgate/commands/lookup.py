@@ -55,28 +55,12 @@ def named(cursor: Cursor, context: SessionContext, text: str) -> Relation:
 def functions_named(cursor: Cursor, context: SessionContext, parts: Iterable[pb.Node]) -> list[UserFunction]:
     """Return the user-defined functions and procedures that a name can denote, in the order of the search path."""
     schema, name = names.split_name(parts, context.database_name)
+    if schema == registry.BY_OID:
+        function = functions.find(cursor, context.database, int(name)) if name.isdecimal() else None
+        return [] if function is None else [function]
     path = [schema] if schema else search_path(cursor, context)
     visible = [function for function in functions.named(cursor, context.database, name) if function.schema in path]
     return sorted(visible, key=lambda function: path.index(function.schema))
-
-
-def oldest_schema(cursor: Cursor, context: SessionContext, name: str, schema: str) -> bool:
-    """Return whether no older function of this name is in another schema.
-
-    If one is, a text that is stored in the catalog needs the schema of the function: without it, the oldest function is meant.
-    """
-    oids = [(function.oid, function.schema) for function in functions.named(cursor, context.database, name)]
-    first = min((oid for oid, own in oids if own == schema), default=0)
-    return all(own == schema or oid > first for oid, own in oids)
-
-
-def write_schema(cursor: Cursor, context: SessionContext, call: pb.FuncCall) -> None:
-    """Add the schema of a user's function to its name in a text to be stored, if the name alone would mean an older function."""
-    if len(call.funcname) > 1:
-        return
-    visible = functions_named(cursor, context, call.funcname)
-    if visible and not oldest_schema(cursor, context, visible[0].name, visible[0].schema):
-        call.funcname.insert(0, pb.Node(string=pb.String(sval=visible[0].schema)))
 
 
 def on_tables(

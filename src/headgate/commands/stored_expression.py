@@ -19,7 +19,7 @@ from headgate.expression.binding.coercion import coerce
 from headgate.expression.binding.coercion_pathway import Reach
 from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.scope import EMPTY, Scope, ScopeColumn, relation_scope
-from headgate.expression.deparsing.deparse import deparse
+from headgate.expression.deparsing import deparse
 from headgate.expression.node import ColumnRef, Const, Expression, FuncExpr, Relabel, SqlValue, TypeRef, UserCall, walk
 from headgate.sql.names import quote_ident
 from headgate.sql.parser import ParseNode, parse_expression, position
@@ -59,7 +59,7 @@ def default(node: ParseNode, column: Column, forms: TextSettings) -> str | None:
             raise PostgresError("0A000", "cannot use column reference in DEFAULT expression", position=position(node_part.location))
     if isinstance(bound, Const) and bound.value is None:
         return None
-    return deparse(bound)
+    return deparse.stored(bound)
 
 
 def check(node: ParseNode, columns: Iterable[Column], table: str, forms: TextSettings) -> tuple[str, tuple[int, ...]]:
@@ -71,7 +71,7 @@ def check(node: ParseNode, columns: Iterable[Column], table: str, forms: TextSet
             raise PostgresError(
                 "42P10", f'system column "{part.name}" reference in check constraint is invalid', position=position(part.location)
             )
-    return deparse(bound), tuple(sorted({part.attnum for part in walk(bound) if isinstance(part, ColumnRef) and part.attnum > 0}))
+    return deparse.stored(bound), tuple(sorted({part.attnum for part in walk(bound) if isinstance(part, ColumnRef) and part.attnum > 0}))
 
 
 def generated(
@@ -110,7 +110,7 @@ def generated(
             )
     if not immutable(result):
         raise PostgresError("42P17", "generation expression is not immutable")
-    return deparse(result)
+    return deparse.stored(result)
 
 
 def immutable(expression: Expression) -> bool:
@@ -176,7 +176,7 @@ def rename_in_expressions(cursor: Cursor, oids: Callable[[], int], old: Relation
         )
 
     def renamed(text: str) -> str:
-        return deparse(rewritten(text, scope))
+        return deparse.stored(rewritten(text, scope))
 
     for check_constraint in old.checks:
         text = renamed(check_constraint.expression)
@@ -209,7 +209,7 @@ def rename_in_expressions(cursor: Cursor, oids: Callable[[], int], old: Relation
     conditions = "SELECT oid, tgqual FROM hg.pg_trigger WHERE dbid = ? AND tgrelid = ? AND tgqual IS NOT NULL"
     for oid, text in rows(cursor, conditions, [old.database, old.oid]):
         condition = rewritten(text, sides)
-        both = [deparse(condition, types=registry.known()), deparse(condition, pretty=True, types=registry.known())]
+        both = [deparse.stored(condition), deparse.stored(condition, pretty=True)]
         run(cursor, "UPDATE hg.pg_trigger SET tgqual = ?, tgqualpretty = ? WHERE dbid = ? AND oid = ?", [*both, old.database, oid])
 
 

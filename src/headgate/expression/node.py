@@ -147,6 +147,9 @@ class FuncExpr(Expression):
 class UserCall(Expression):
     """A call of a function that a user made. `schema` is empty if the search path finds the function.
 
+    `args` has a value for each input. `passed` has the place in `args` and the name, or an empty text, of each argument that the call has:
+    the others are defaults. `variadic`: the last input is the array of a variadic function.
+
     `body` is the function's expression over its arguments as parameters, if a call is no more than that. Otherwise `compute.of_row` takes
     the texts of the arguments of one row and returns the text of the value. Unless `compute.needs_session`, `compute` itself takes the
     arguments of many rows as Arrow arrays and returns the values; Spark's tasks receive it pickled.
@@ -156,6 +159,8 @@ class UserCall(Expression):
     schema: str
     name: str
     args: tuple[Expression, ...]
+    passed: tuple[tuple[int, str], ...] = ()
+    variadic: bool = False
     volatility: str = "v"
     strict: bool = False
     body: Expression | None = field(default=None, compare=False)

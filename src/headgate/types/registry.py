@@ -141,6 +141,18 @@ _UNMODIFIED = {BPCHAR: "bpchar", BIT: '"bit"'}
 """The result of format_type(oid, -1) if it differs: without a modifier the grammar's character and bit would have length 1."""
 
 
+BY_OID = "pg_oid"
+"""The schema of references. Texts of the catalog name a user's type or function by its OID: ``pg_oid."16385"`` (`reference`).
+
+Nobody can create a schema of this name, because of its prefix. `hg.expression_out` prints the object's present name instead.
+"""
+
+
+def reference(oid: int) -> str:
+    """Return the name of a user's type or function in a text of the catalog. It stays the same when the object is renamed or moved."""
+    return f'{BY_OID}."{oid}"'
+
+
 class TypeKind(enum.StrEnum):
     """pg_type.typtype."""
 
@@ -319,6 +331,8 @@ class TypeRegistry:
         )
 
     def _find_named(self, name: str, schema: str | None) -> PgType | None:
+        if schema == BY_OID:
+            return self.find(int(name)) if name.isdecimal() else None
         if schema is not None:
             return self._by_name.get((schema, name))
         lowered = " ".join(name.lower().split())
@@ -356,6 +370,13 @@ class TypeRegistry:
             return pg_type.unmodified
         text = modifiers.print_type(element.oid, typmod)
         return text + "[]" if pg_type.is_array else text
+
+    def stored_name(self, oid: int, typmod: int | None = None) -> str:
+        """Return the name of a type in a text of the catalog: a reference to a user's type, otherwise that of `format_type`."""
+        if oid < FIRST_USER_OID:
+            return self.format_type(oid, typmod)
+        pg_type = self.by_oid(oid)
+        return f"{reference(pg_type.element)}[]" if pg_type.is_array else reference(oid)
 
 
 class InitialCheck(NamedTuple):
@@ -423,7 +444,7 @@ def is_unguarded() -> bool:
 def check_schema(schema: str, types: TypeRegistry) -> None:
     """Check a schema with the guard. Texts of the catalog are read with `anywhere`, which has no path, and are not checked."""
     check = _guard.get()
-    if check is not None and not _elsewhere.get() and types.path is not None and schema != "pg_catalog":
+    if check is not None and not _elsewhere.get() and types.path is not None and schema not in ("pg_catalog", BY_OID):
         check(schema)
 
 

@@ -85,7 +85,7 @@ CREATE TABLE hg.function_type AS SELECT f.oid, f.proargnames, f.proargmodes, f.p
     (SELECT list(x.plain ORDER BY u.i) FROM (SELECT unnest(coalesce(f.proallargtypes, f.proargtypes)) AS k,
         generate_subscripts(coalesce(f.proallargtypes, f.proargtypes), 1) AS i) u JOIN hg.type_text x ON x.oid = u.k) AS argtypenames,
     CASE WHEN f.proretset THEN 'SETOF ' ELSE '' END || r.plain AS result
-    FROM hg.pg_proc f LEFT JOIN hg.type_text r ON r.oid = f.prorettype
+    FROM hg.pg_proc f LEFT JOIN hg.type_text r ON r.oid = f.prorettype WHERE f.dbid = 0
 """
 
 

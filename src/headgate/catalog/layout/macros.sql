@@ -14,8 +14,12 @@ CREATE OR REPLACE MACRO hg.interval_out(i) AS replace(CAST(i AS VARCHAR), ' mont
 CREATE OR REPLACE MACRO hg.visible_class(o, db, p) AS (o IN (SELECT arg_min(_k.oid, list_position(p, _k.relnamespace)) FROM hg.pg_class _k
     WHERE _k.dbid IN (0, db) AND list_contains(p, _k.relnamespace) GROUP BY _k.relname))
 CREATE OR REPLACE MACRO hg.table_is_visible(o, db, p) AS hg.visible_class(o, db, p)
-CREATE OR REPLACE MACRO hg.type_is_visible(o, db, p) AS (SELECT list_contains(p, _t.typnamespace) FROM hg.pg_type _t WHERE _t.oid = o AND _t.dbid IN (0, db))
-CREATE OR REPLACE MACRO hg.function_is_visible(o, db, p) AS (SELECT list_contains(p, _t.pronamespace) FROM hg.pg_proc _t WHERE _t.oid = o AND _t.dbid IN (0, db))
+CREATE OR REPLACE MACRO hg.visible_type(o, db, p) AS (o IN (SELECT arg_min(_k.oid, list_position(p, _k.typnamespace)) FROM hg.pg_type _k
+    WHERE _k.dbid IN (0, db) AND list_contains(p, _k.typnamespace) GROUP BY _k.typname))
+CREATE OR REPLACE MACRO hg.visible_function(o, db, p) AS (o IN (SELECT arg_min(_k.oid, list_position(p, _k.pronamespace)) FROM hg.pg_proc _k
+    WHERE _k.dbid IN (0, db) AND list_contains(p, _k.pronamespace) GROUP BY _k.proname, _k.proargtypes))
+CREATE OR REPLACE MACRO hg.type_is_visible(o, db, p) AS hg.visible_type(o, db, p)
+CREATE OR REPLACE MACRO hg.function_is_visible(o, db, p) AS hg.visible_function(o, db, p)
 CREATE OR REPLACE MACRO hg.operator_is_visible(o, db, p) AS (SELECT list_contains(p, _t.oprnamespace) FROM hg.pg_operator _t WHERE _t.oid = o AND _t.dbid IN (0, db))
 CREATE OR REPLACE MACRO hg.collation_is_visible(o, db, p) AS (SELECT list_contains(p, _t.collnamespace) FROM hg.pg_collation _t WHERE _t.oid = o AND _t.dbid IN (0, db))
 CREATE OR REPLACE MACRO hg.class_name(o, db, p) AS (SELECT CASE WHEN hg.visible_class(_c.oid, db, p) THEN hg.quote_ident(_c.relname)
@@ -23,13 +27,20 @@ CREATE OR REPLACE MACRO hg.class_name(o, db, p) AS (SELECT CASE WHEN hg.visible_
     FROM hg.pg_class _c JOIN hg.pg_namespace _n ON _n.oid = _c.relnamespace AND _n.dbid IN (0, db) WHERE _c.oid = o AND _c.dbid IN (0, db))
 CREATE OR REPLACE MACRO hg.qualified_class(o, db) AS (SELECT hg.quote_ident(_n.nspname) || '.' || hg.quote_ident(_c.relname)
     FROM hg.pg_class _c JOIN hg.pg_namespace _n ON _n.oid = _c.relnamespace AND _n.dbid IN (0, db) WHERE _c.oid = o AND _c.dbid IN (0, db))
-CREATE OR REPLACE MACRO hg.nextval_of(name) AS 'nextval(' || hg.quote_literal(name) || '::regclass)'
-CREATE OR REPLACE MACRO hg.nextvals(db, p) AS (SELECT map(list(hg.nextval_of(_s.name)), list(hg.nextval_of(_s.shown)))
-    FROM (SELECT hg.quote_ident(_n.nspname) || '.' || hg.quote_ident(_c.relname) AS name,
-        CASE WHEN hg.visible_class(_c.oid, db, p) THEN hg.quote_ident(_c.relname) ELSE name END AS shown
-        FROM hg.pg_class _c JOIN hg.pg_namespace _n ON _n.oid = _c.relnamespace AND _n.dbid IN (0, db) WHERE _c.relkind = 'S' AND _c.dbid = db) _s)
-CREATE OR REPLACE MACRO hg.nextval_in(t) AS regexp_extract(t, 'nextval\(E?''(?:[^'']|'''')*''::regclass\)')
-CREATE OR REPLACE MACRO hg.expression_out(t, db, p) AS CASE WHEN t LIKE '%nextval(%' THEN coalesce(replace(t, hg.nextval_in(t), hg.nextvals(db, p)[hg.nextval_in(t)]), t) ELSE t END
+CREATE OR REPLACE MACRO hg.reference(o) AS 'pg_oid."' || o || '"'
+CREATE OR REPLACE MACRO hg.object_names(db, p) AS (SELECT map(list(hg.reference(_s.oid)), list(CASE WHEN _s.visible THEN '' ELSE hg.quote_ident(_n.nspname) || '.' END || hg.quote_ident(_s.name)))
+    FROM (SELECT _t.oid, _t.typname AS name, _t.typnamespace AS namespace, hg.visible_type(_t.oid, db, p) AS visible FROM hg.pg_type _t WHERE _t.dbid = db
+        UNION ALL SELECT _f.oid, _f.proname, _f.pronamespace, hg.visible_function(_f.oid, db, p) FROM hg.pg_proc _f WHERE _f.dbid = db
+        UNION ALL SELECT _c.oid, _c.relname, _c.relnamespace, hg.visible_class(_c.oid, db, p) FROM hg.pg_class _c WHERE _c.dbid IN (0, db)) _s
+    JOIN hg.pg_namespace _n ON _n.oid = _s.namespace AND _n.dbid IN (0, db))
+CREATE OR REPLACE MACRO hg.class_literals(db, p) AS (SELECT map(list(hg.quote_literal(hg.qualified_class(_c.oid, db)) || '::regclass'), list(hg.quote_literal(hg.class_name(_c.oid, db, p)) || '::regclass'))
+    FROM hg.pg_class _c WHERE _c.dbid = db AND _c.relkind <> 'c')
+CREATE OR REPLACE MACRO hg.with_classes(t, db, p) AS CASE WHEN contains(t, '''::regclass') THEN (SELECT list_reduce(list_prepend(t, regexp_extract_all(t, 'E?''(?:[^'']|'''')*''::regclass')),
+    lambda a, x: replace(a, x, coalesce(_m.literals[x], x))) FROM (SELECT hg.class_literals(db, p) AS literals) _m) ELSE t END
+CREATE OR REPLACE MACRO hg.with_names(t, db, p) AS CASE WHEN contains(t, 'pg_oid."') THEN (SELECT list_reduce(list_prepend(t, regexp_extract_all(t, 'pg_oid\."[0-9]+"')),
+    lambda a, x: replace(a, x, coalesce(_m.names[x], x))) FROM (SELECT hg.object_names(db, p) AS names) _m) ELSE t END
+CREATE OR REPLACE MACRO hg.expression_out(t, db, p) AS hg.with_names(hg.with_classes(t, db, p), db, p)
+CREATE OR REPLACE MACRO hg.get_expr(t, db, p) AS replace(hg.expression_out(t, db, p), chr(31) || ', ', ', ')
 CREATE OR REPLACE MACRO hg.regclass_out(o, db, p) AS CASE WHEN o = 0 THEN '-' ELSE coalesce(hg.class_name(o, db, p), CAST(o AS VARCHAR)) END
 CREATE OR REPLACE MACRO hg.regproc_out(o, db, p) AS CASE WHEN o = 0 THEN '-' ELSE coalesce((SELECT CASE WHEN list_contains(p, _f.pronamespace) AND
     (SELECT count(*) FROM hg.pg_proc _g WHERE _g.proname = _f.proname AND _g.dbid IN (0, db)) = 1 THEN hg.quote_ident(_f.proname)
@@ -47,7 +58,7 @@ CREATE OR REPLACE MACRO hg.typmod_text(b, m) AS CASE WHEN b IN (1042, 1043) THEN
         WHEN 3080 THEN ' day to minute' WHEN 7176 THEN ' day to second' WHEN 3072 THEN ' hour to minute' WHEN 7168 THEN ' hour to second'
         WHEN 6144 THEN ' minute to second' ELSE '' END || CASE WHEN m & 65535 = 65535 THEN '' ELSE '(' || CAST(m & 65535 AS VARCHAR) || ')' END
     ELSE '(' || CAST(m AS VARCHAR) || ')' END
-CREATE OR REPLACE MACRO hg.user_type(o, db, p) AS (SELECT CASE WHEN list_contains(p, _t.typnamespace) THEN '' ELSE hg.quote_ident(_n.nspname) || '.' END ||
+CREATE OR REPLACE MACRO hg.user_type(o, db, p) AS (SELECT CASE WHEN hg.visible_type(coalesce(_e.oid, _t.oid), db, p) THEN '' ELSE hg.quote_ident(_n.nspname) || '.' END ||
     CASE WHEN _e.oid IS NULL THEN hg.quote_ident(_t.typname) ELSE hg.quote_ident(_e.typname) || '[]' END
     FROM hg.pg_type _t JOIN hg.pg_namespace _n ON _n.oid = _t.typnamespace AND _n.dbid IN (0, db)
     LEFT JOIN hg.pg_type _e ON _e.oid = _t.typelem AND _e.typarray = _t.oid AND _e.dbid IN (0, db) WHERE _t.oid = o AND _t.dbid IN (0, db))
@@ -65,18 +76,18 @@ CREATE OR REPLACE MACRO hg.column_names(o, keys, db) AS (SELECT string_agg(hg.qu
     WHERE _a.attrelid = o AND _a.dbid IN (0, db))
 CREATE OR REPLACE MACRO hg.indexdef(o, c, pretty, db, p) AS (SELECT CASE WHEN c = 0 THEN 'CREATE ' || CASE WHEN _i.indisunique THEN 'UNIQUE ' ELSE '' END || 'INDEX ' ||
     hg.quote_ident(_x.relname) || ' ON ' || CASE WHEN _x.relkind = 'I' THEN 'ONLY ' ELSE '' END ||
-    CASE WHEN pretty AND list_contains(p, _r.relnamespace) THEN '' ELSE hg.quote_ident(_n.nspname) || '.' END || hg.quote_ident(_r.relname) || ' USING ' || coalesce(_m.amname, 'btree') ||
-    ' (' || CASE WHEN pretty THEN _i.indkeypretty ELSE _i.indkeytext END || ')' || coalesce(' INCLUDE (' || _i.indincludetext || ')', '') ||
+    CASE WHEN pretty AND hg.visible_class(_r.oid, db, p) THEN '' ELSE hg.quote_ident(_n.nspname) || '.' END || hg.quote_ident(_r.relname) || ' USING ' || coalesce(_m.amname, 'btree') ||
+    ' (' || hg.expression_out(CASE WHEN pretty THEN _i.indkeypretty ELSE _i.indkeytext END, db, p) || ')' || coalesce(' INCLUDE (' || _i.indincludetext || ')', '') ||
     CASE WHEN _i.indnullsnotdistinct THEN ' NULLS NOT DISTINCT' ELSE '' END ||
-    coalesce(' WHERE ' || CASE WHEN pretty THEN _i.indpredpretty ELSE _i.indpred END, '')
-    ELSE CASE WHEN pretty THEN _i.indcolumnspretty[c] ELSE _i.indcolumns[c] END END
+    coalesce(' WHERE ' || hg.expression_out(CASE WHEN pretty THEN _i.indpredpretty ELSE _i.indpred END, db, p), '')
+    ELSE hg.expression_out(CASE WHEN pretty THEN _i.indcolumnspretty[c] ELSE _i.indcolumns[c] END, db, p) END
     FROM hg.pg_index _i JOIN hg.pg_class _x ON _x.oid = _i.indexrelid AND _x.dbid IN (0, db)
     JOIN hg.pg_class _r ON _r.oid = _i.indrelid AND _r.dbid IN (0, db) JOIN hg.pg_namespace _n ON _n.oid = _r.relnamespace AND _n.dbid IN (0, db) LEFT JOIN hg.pg_am _m ON _m.oid = _x.relam
     WHERE _i.indexrelid = o AND _i.dbid IN (0, db))
 CREATE OR REPLACE MACRO hg.constraintdef(o, pretty, db, p) AS (SELECT CASE _k.contype WHEN 'p' THEN 'PRIMARY KEY (' || _k.conkeytext || ')' || coalesce(' INCLUDE (' || _k.conincludetext || ')', '')
     WHEN 'u' THEN 'UNIQUE ' || CASE WHEN (SELECT _i.indnullsnotdistinct FROM hg.pg_index _i WHERE _i.indexrelid = _k.conindid AND _i.dbid = _k.dbid)
         THEN 'NULLS NOT DISTINCT ' ELSE '' END || '(' || _k.conkeytext || ')' || coalesce(' INCLUDE (' || _k.conincludetext || ')', '')
-    WHEN 'c' THEN 'CHECK (' || CASE WHEN pretty THEN _k.conbinpretty ELSE _k.conbin END || ')' || CASE WHEN _k.connoinherit THEN ' NO INHERIT' ELSE '' END
+    WHEN 'c' THEN 'CHECK (' || hg.expression_out(CASE WHEN pretty THEN _k.conbinpretty ELSE _k.conbin END, db, p) || ')' || CASE WHEN _k.connoinherit THEN ' NO INHERIT' ELSE '' END
     WHEN 'f' THEN 'FOREIGN KEY (' || _k.conkeytext || ') REFERENCES ' || hg.class_name(_k.confrelid, db, p) || _k.conreference END ||
     CASE WHEN _k.condeferrable THEN ' DEFERRABLE' ELSE '' END || CASE WHEN _k.condeferred THEN ' INITIALLY DEFERRED' ELSE '' END ||
     CASE WHEN NOT _k.convalidated THEN ' NOT VALID' ELSE '' END
@@ -91,21 +102,25 @@ CREATE OR REPLACE MACRO hg.replica_index(o, db) AS (SELECT max(_i.indexrelid) FR
     WHERE _c.oid = o AND _c.dbid IN (0, db) AND CASE _c.relreplident WHEN 'd' THEN _i.indisprimary AND _i.indimmediate
     WHEN 'i' THEN _i.indisreplident ELSE false END)
 CREATE OR REPLACE MACRO hg.partition_key(o, db) AS (SELECT _t.partkeydef FROM hg.pg_partitioned_table _t WHERE _t.partrelid = o AND _t.dbid IN (0, db))
-CREATE OR REPLACE MACRO hg.partition_constraint(o, db) AS (SELECT _c.relpartconstraint FROM hg.pg_class _c WHERE _c.oid = o AND _c.dbid IN (0, db))
+CREATE OR REPLACE MACRO hg.partition_constraint(o, db, p) AS (SELECT hg.expression_out(_c.relpartconstraint, db, p) FROM hg.pg_class _c WHERE _c.oid = o AND _c.dbid IN (0, db))
 CREATE OR REPLACE MACRO hg.partition_root(o, db) AS (SELECT arg_max(_a.ancestor, _a.depth) FROM hg.partition_ancestor _a WHERE _a.relid = o AND _a.dbid = db)
-CREATE OR REPLACE MACRO hg.viewdef(o, pretty, db, p) AS (SELECT CASE WHEN NOT EXISTS (SELECT 1 FROM hg.pg_namespace _n WHERE _n.nspname = 'public' AND _n.dbid IN (0, db)
-    AND list_contains(p, _n.oid)) THEN coalesce(_w.ev_qualified, _w.ev_action)
-    WHEN pretty THEN coalesce(_w.ev_pretty, _w.ev_action) ELSE _w.ev_action END || ';'
+CREATE OR REPLACE MACRO hg.viewdef(o, pretty, db, p) AS (SELECT hg.expression_out(CASE WHEN pretty THEN _w.ev_pretty ELSE _w.ev_action END, db, p) || ';'
     FROM hg.pg_rewrite _w WHERE _w.ev_class = o AND _w.rulename = '_RETURN' AND _w.dbid IN (0, db))
 CREATE OR REPLACE MACRO hg.function_arguments(o, db, p) AS coalesce((SELECT coalesce(list_aggregate(list_transform(generate_series(1, len(coalesce(_f.proallargtypes, _f.proargtypes))),
     lambda i: CASE coalesce(_f.proargmodes[i], 'i') WHEN 'o' THEN 'OUT ' WHEN 'b' THEN 'INOUT ' WHEN 'v' THEN 'VARIADIC ' ELSE '' END ||
     CASE WHEN coalesce(_f.proargnames[i], '') = '' THEN '' ELSE hg.quote_ident(_f.proargnames[i]) || ' ' END ||
     coalesce(_f.argtypenames[i], '???')), 'string_agg', ', '), '') FROM hg.function_type _f WHERE _f.oid = o),
-    (SELECT _u.proargumentstext FROM hg.pg_proc _u WHERE _u.oid = o AND _u.dbid = db))
-CREATE OR REPLACE MACRO hg.function_identity(o, db, p) AS coalesce((SELECT _u.proidentitytext FROM hg.pg_proc _u WHERE _u.oid = o AND _u.dbid = db), hg.function_arguments(o, db, p))
+    (SELECT hg.expression_out(_u.proargumentstext, db, p) FROM hg.pg_proc _u WHERE _u.oid = o AND _u.dbid = db))
+CREATE OR REPLACE MACRO hg.function_identity(o, db, p) AS coalesce((SELECT hg.expression_out(_u.proidentitytext, db, p) FROM hg.pg_proc _u WHERE _u.oid = o AND _u.dbid = db), hg.function_arguments(o, db, p))
 CREATE OR REPLACE MACRO hg.function_result(o, db, p) AS coalesce((SELECT _f.result FROM hg.function_type _f WHERE _f.oid = o),
-    (SELECT _u.proresulttext FROM hg.pg_proc _u WHERE _u.oid = o AND _u.dbid = db))
-CREATE OR REPLACE MACRO hg.function_def(o, db) AS (SELECT _u.prodef FROM hg.pg_proc _u WHERE _u.oid = o AND _u.dbid = db)
+    (SELECT hg.expression_out(_u.proresulttext, db, p) FROM hg.pg_proc _u WHERE _u.oid = o AND _u.dbid = db))
+CREATE OR REPLACE MACRO hg.argument_default(o, n, db, p) AS (SELECT CASE WHEN coalesce(_u.proargmodes[n], 'i') IN ('i', 'b', 'v') AND _u.place > 0
+    THEN hg.expression_out(string_split(_u.proargdefaults, chr(31) || ', ')[_u.place], db, p) END
+    FROM (SELECT *, CASE WHEN _f.proargmodes IS NULL THEN n ELSE len(list_filter(_f.proargmodes[1:n], lambda m: m IN ('i', 'b', 'v'))) END
+        - _f.pronargs + _f.pronargdefaults AS place FROM hg.pg_proc _f WHERE _f.oid = o AND _f.dbid = db) _u)
+CREATE OR REPLACE MACRO hg.function_def(o, db, p) AS (SELECT 'CREATE OR REPLACE ' || CASE WHEN _u.prokind = 'p' THEN 'PROCEDURE ' ELSE 'FUNCTION ' END || hg.quote_ident(_n.nspname) || '.' ||
+    hg.quote_ident(_u.proname) || hg.expression_out(_u.prodef, db, p) FROM hg.pg_proc _u JOIN hg.pg_namespace _n ON _n.oid = _u.pronamespace AND _n.dbid IN (0, db)
+    WHERE _u.oid = o AND _u.dbid = db)
 CREATE OR REPLACE MACRO hg.trigger_columns(relation, attnums, db) AS (SELECT string_agg(hg.quote_ident(_a.attname), ', ' ORDER BY list_position(attnums, _a.attnum))
     FROM hg.pg_attribute _a WHERE _a.attrelid = relation AND _a.dbid = db AND list_contains(attnums, _a.attnum))
 CREATE OR REPLACE MACRO hg.trigger_def(o, pretty, db, p) AS (SELECT 'CREATE ' || CASE WHEN _g.tgconstraint <> 0 THEN 'CONSTRAINT ' ELSE '' END || 'TRIGGER ' || hg.quote_ident(_g.tgname) ||
@@ -120,7 +135,7 @@ CREATE OR REPLACE MACRO hg.trigger_def(o, pretty, db, p) AS (SELECT 'CREATE ' ||
     CASE WHEN _g.tgoldtable IS NOT NULL OR _g.tgnewtable IS NOT NULL THEN ' REFERENCING' || coalesce(' OLD TABLE AS ' || hg.quote_ident(_g.tgoldtable), '')
     || coalesce(' NEW TABLE AS ' || hg.quote_ident(_g.tgnewtable), '') ELSE '' END ||
     CASE WHEN (_g.tgtype & 1) <> 0 THEN ' FOR EACH ROW ' ELSE ' FOR EACH STATEMENT ' END ||
-    coalesce('WHEN (' || CASE WHEN pretty THEN _g.tgqualpretty ELSE _g.tgqual END || ') ', '') ||
+    coalesce('WHEN (' || hg.expression_out(CASE WHEN pretty THEN _g.tgqualpretty ELSE _g.tgqual END, db, p) || ') ', '') ||
     'EXECUTE FUNCTION ' || hg.regproc_out(_g.tgfoid, db, p) || '(' || coalesce(_g.tgargstext, '') || ')'
     FROM hg.pg_trigger _g WHERE _g.oid = o AND _g.dbid = db)
 CREATE OR REPLACE MACRO hg.array_lower(l, zero) AS CASE WHEN len(l) > 0 THEN CASE WHEN zero THEN 0 ELSE 1 END END

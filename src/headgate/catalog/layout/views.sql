@@ -1,6 +1,7 @@
 -- every_attribute is pg_attribute as PostgreSQL has it, with the system columns of users' relations. These are the same six for each, so
 -- they are derived from pg_class instead of being stored. every_dependency is pg_depend with the dependencies that other catalogs imply: the
--- columns of constraints and indexes, the types of rows and columns. The node's own queries read hg.pg_attribute and hg.pg_depend.
+-- columns of constraints and indexes, the types of rows and columns, the references in texts. The node's own queries read hg.pg_attribute
+-- and hg.pg_depend.
 CREATE OR REPLACE VIEW hg.publication_member AS
     SELECT p.dbid, p.oid AS pubid, c.oid AS relid FROM hg.pg_publication p JOIN hg.pg_class c ON c.dbid = p.dbid
         WHERE p.puballtables AND c.relkind IN ('r', 'p') AND c.relpersistence = 'p'
@@ -33,6 +34,16 @@ CREATE OR REPLACE VIEW hg.every_attribute AS
         s.attgenerated, s.attisdropped, s.attislocal, s.attinhcount, s.attcollation
         FROM hg.pg_attribute s CROSS JOIN hg.pg_class c
         WHERE s.dbid = 0 AND s.attrelid = 1259 AND s.attnum < 0 AND c.dbid <> 0 AND c.relkind IN ('r', 'p', 'S');
+CREATE OR REPLACE VIEW hg.text_reference AS
+    SELECT DISTINCT t.dbid, t.classid, t.objid, CAST(unnest(regexp_extract_all(t.text, 'pg_oid[.]"([0-9]+)"', 1)) AS UINTEGER) AS refobjid FROM (
+        SELECT dbid, 2604 AS classid, oid AS objid, adbin AS text FROM hg.pg_attrdef
+        UNION ALL SELECT dbid, 2606, oid, conbin FROM hg.pg_constraint
+        UNION ALL SELECT dbid, 1259, indexrelid, concat_ws(' ', indexprs, indpred) FROM hg.pg_index
+        UNION ALL SELECT dbid, 3256, oid, concat_ws(' ', polqual, polwithcheck) FROM hg.pg_policy
+        UNION ALL SELECT dbid, 2620, oid, tgqual FROM hg.pg_trigger
+        UNION ALL SELECT dbid, 1247, oid, typdefaultbin FROM hg.pg_type
+        UNION ALL SELECT dbid, 1255, oid, proargdefaults FROM hg.pg_proc
+        UNION ALL SELECT dbid, 2618, oid, ev_action FROM hg.pg_rewrite) t WHERE t.dbid <> 0;
 CREATE OR REPLACE VIEW hg.every_dependency AS
     SELECT dbid, classid, objid, objsubid, refclassid, refobjid, refobjsubid, deptype FROM hg.pg_depend
     UNION ALL SELECT k.dbid, 2606, k.oid, 0, 1259, k.conrelid, k.attnum, 'a'
@@ -62,7 +73,12 @@ CREATE OR REPLACE VIEW hg.every_dependency AS
     UNION ALL SELECT t.dbid, 2620, t.oid, 0, 1259, t.tgrelid, 0, 'S' FROM hg.pg_trigger t WHERE t.dbid <> 0 AND t.tgparentid <> 0
     UNION ALL SELECT t.dbid, 2620, t.oid, 0, 2620, t.tgparentid, 0, 'P' FROM hg.pg_trigger t WHERE t.dbid <> 0 AND t.tgparentid <> 0
     UNION ALL SELECT t.dbid, 2620, t.oid, 0, 1259, t.tgrelid, t.attnum, 'n'
-        FROM (SELECT dbid, oid, tgrelid, unnest(tgattr) AS attnum FROM hg.pg_trigger WHERE dbid <> 0) t;
+        FROM (SELECT dbid, oid, tgrelid, unnest(tgattr) AS attnum FROM hg.pg_trigger WHERE dbid <> 0) t
+    UNION ALL SELECT t.dbid, 1247, t.oid, 0, 1247, t.typbasetype, 0, 'n' FROM hg.pg_type t WHERE t.dbid <> 0 AND t.typbasetype >= 16384
+    UNION ALL SELECT r.dbid, r.classid, r.objid, 0, 1247, t.oid, 0, 'n' FROM hg.text_reference r
+        JOIN hg.pg_type t ON t.dbid = r.dbid AND t.oid = r.refobjid
+    UNION ALL SELECT r.dbid, r.classid, r.objid, 0, 1255, p.oid, 0, 'n' FROM hg.text_reference r
+        JOIN hg.pg_proc p ON p.dbid = r.dbid AND p.oid = r.refobjid;
 CREATE OR REPLACE VIEW hg.type_name AS
     SELECT t.dbid, t.oid, t.typnamespace, n.nspname, coalesce(e.typname, t.typname) AS typname, CASE WHEN e.oid IS NULL THEN '' ELSE '[]' END AS brackets
     FROM hg.pg_type t JOIN hg.pg_namespace n ON n.oid = t.typnamespace AND n.dbid IN (0, t.dbid)

@@ -296,6 +296,12 @@ def set_column_inherited(cursor: Cursor, relation: Relation, attnum: int) -> Non
     run(cursor, sql, [relation.database, relation.oid, attnum])
 
 
+def set_bound(cursor: Cursor, child: Branch, bound: Bound, key: Sequence[Column]) -> None:
+    """Write the bound of a partition of a table with a partition key."""
+    text = bound.text([column.type_oid for column in key])
+    run(cursor, "UPDATE hg.pg_class SET relpartbound = ? WHERE dbid = ? AND oid = ?", [text, child.relation.database, child.relation.oid])
+
+
 def set_constraint_text(cursor: Cursor, relation: Relation, text: str | None) -> None:
     """Set the text that pg_get_partition_constraintdef prints."""
     sql = "UPDATE hg.pg_class SET relpartconstraint = ? WHERE dbid = ? AND oid = ?"

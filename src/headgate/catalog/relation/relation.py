@@ -20,6 +20,7 @@ from headgate.catalog.relation.relation_kind import TABLE_KINDS, RelationKind
 from headgate.catalog.relation.replica_identity import ReplicaIdentity
 from headgate.errors import PostgresError
 from headgate.settings.definition import read_bool
+from headgate.types import registry
 
 
 @dataclass(frozen=True)
@@ -247,6 +248,8 @@ def get(cursor: Cursor, database: int, oid: int) -> Relation:
 
 def find_oid(cursor: Cursor, database: int, schema: str | None, name: str, search_path: Iterable[str] = ()) -> int | None:
     """Return the oid of a named relation. Without a schema, return the first on `search_path` (pg_catalog first unless it is listed)."""
+    if schema == registry.BY_OID:
+        return int(name) if name.isdecimal() else None
     oids = object_name.by_name(cursor, database, name)
     if not oids:
         return None

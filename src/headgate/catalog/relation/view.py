@@ -1,7 +1,7 @@
 """Views in the catalog: pg_class with relkind 'v', columns and row type, the rule _RETURN with the texts of its query, dependencies.
 
-`commands.view.view` builds the texts. A view's query is stored in four forms: `query` is what a node evaluates, with all names qualified.
-The others are what pg_get_viewdef prints: plain, pretty, and with all tables qualified.
+`commands.view.view` builds the texts of a view's query, with references to all relations, types and functions (`registry.reference`). A
+node evaluates the plain one. pg_get_viewdef prints both with the objects' names.
 """
 
 from __future__ import annotations
@@ -26,10 +26,8 @@ Use = tuple[int, int, int]
 class Texts:
     """The texts of a view's query, without the semicolon."""
 
-    query: str
     plain: str
     pretty: str
-    qualified: str
 
 
 def create(
@@ -59,7 +57,8 @@ def replace(
 
 
 def query(cursor: Cursor, database: int, oid: int) -> str:
-    row = one(cursor, "SELECT ev_query FROM hg.pg_rewrite WHERE dbid = ? AND ev_class = ? AND rulename = '_RETURN'", [database, oid])
+    """Return the text that a node evaluates."""
+    row = one(cursor, "SELECT ev_action FROM hg.pg_rewrite WHERE dbid = ? AND ev_class = ? AND rulename = '_RETURN'", [database, oid])
     return "" if row is None else str(row[0])
 
 
@@ -84,7 +83,7 @@ def readers(cursor: Cursor, database: int, relation: int) -> list[int]:
 
 def naming(cursor: Cursor, database: int, name: str) -> list[int]:
     """Return the views (oids) whose queries have a name in their text."""
-    sql = "SELECT ev_class FROM hg.pg_rewrite WHERE dbid = ? AND contains(ev_query, ?) ORDER BY 1"
+    sql = "SELECT ev_class FROM hg.pg_rewrite WHERE dbid = ? AND contains(ev_action, ?) ORDER BY 1"
     return [oid for (oid,) in rows(cursor, sql, [database, name])]
 
 
@@ -92,8 +91,8 @@ def write_texts(cursor: Cursor, database: int, oid: int, texts: Texts) -> None:
     """Rewrite the texts, after an object that the view reads was renamed."""
     run(
         cursor,
-        "UPDATE hg.pg_rewrite SET ev_query = ?, ev_action = ?, ev_pretty = ?, ev_qualified = ? WHERE dbid = ? AND ev_class = ?",
-        [texts.query, texts.plain, texts.pretty, texts.qualified, database, oid],
+        "UPDATE hg.pg_rewrite SET ev_action = ?, ev_pretty = ? WHERE dbid = ? AND ev_class = ?",
+        [texts.plain, texts.pretty, database, oid],
     )
 
 
@@ -101,7 +100,7 @@ def _write_rule(cursor: Cursor, oids: Oids, view: Relation, texts: Texts, uses: 
     rule = oids()
     insert(
         cursor, "pg_rewrite", dbid=view.database, oid=rule, rulename="_RETURN", ev_class=view.oid, ev_type="1", ev_enabled="O",
-        is_instead=True, ev_qual="<>", ev_action=texts.plain, ev_query=texts.query, ev_pretty=texts.pretty, ev_qualified=texts.qualified,
+        is_instead=True, ev_qual="<>", ev_action=texts.plain, ev_pretty=texts.pretty,
     )  # fmt: skip
     insert(cursor, "pg_depend", dbid=view.database, classid=RULE, objid=rule, refclassid=RELATION, refobjid=view.oid, deptype="i")
     for catalog, oid, attnum in sorted(set(uses)):

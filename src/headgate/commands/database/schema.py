@@ -167,8 +167,6 @@ def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
     privilege.check_owner(cursor, context.user, schema.owner, "schema", schema.name)
     privilege.check_create_on_database(cursor, context.user, context.database)
     transaction.catalog.lock_object("pg_namespace", schema.oid)
-    for function in functions.in_schema(cursor, context.database, schema.oid):
-        dependant_functions.refuse_new_name(session, function, qualified=True, views=False)
     named = views.naming(cursor, context.database, f"{names.quote_ident(schema.name)}.")
     with view.rewritten(session, transaction, named):
         with sequences.followed(cursor, context.database):

@@ -34,7 +34,7 @@ from headgate.commands.query.planner import Planner
 from headgate.commands.query.row_security import Rows, RowSecurity
 from headgate.errors import PostgresError, existing, not_supported
 from headgate.expression.binding import binder
-from headgate.expression.deparsing.deparse import deparse
+from headgate.expression.deparsing import deparse
 from headgate.expression.node import ColumnRef, Expression, conjuncts, walk
 from headgate.sql.parser import position, unwrap
 from headgate.storage.delta.file_action import Action
@@ -279,7 +279,7 @@ def _indexed(node: pb.Node, relation: Relation, name: str, place: str) -> Expres
     """Bind an expression of the target, which names its table `name`, as the catalog would store and read it in an index."""
     context = stored_expression.context().within(refuse_subquery=f"cannot use subquery in index {place}")
     bound = binder.bind_raw(node, stored_expression.scope_of(relation.columns, name), context)
-    return stored_expression.indexed(deparse(bound), relation)
+    return stored_expression.indexed(deparse.stored(bound), relation)
 
 
 def _constraint(name: str, relation: Relation) -> Index:

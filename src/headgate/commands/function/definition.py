@@ -15,11 +15,15 @@ from headgate.catalog import function as functions
 from headgate.catalog.function import Argument, UserFunction
 from headgate.catalog.physical import Cursor, run
 from headgate.catalog.security import acl
-from headgate.commands import default_privilege, dependency, lookup, privilege
-from headgate.commands.function import body, definition_text, dependant
+from headgate.commands import default_privilege, dependency, lookup, privilege, stored_expression
+from headgate.commands.function import body, definition_text, dependant, row_call
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
+from headgate.expression.binding import binder, user_function
+from headgate.expression.binding.coercion import coerce
+from headgate.expression.binding.coercion_pathway import Reach
+from headgate.expression.binding.scope import EMPTY
 from headgate.expression.binding.signature import (
     ANYCOMPATIBLE,
     ANYCOMPATIBLEARRAY,
@@ -29,9 +33,12 @@ from headgate.expression.binding.signature import (
     ANYNONARRAY,
     POLYMORPHIC,
 )
-from headgate.sql import grammar, names, setting
+from headgate.expression.deparsing import deparse
+from headgate.expression.location import location_of
+from headgate.expression.node import TypeRef
+from headgate.sql import names, setting
 from headgate.sql.options import Option, options
-from headgate.sql.parser import ParseNode, position, unwrap, walk
+from headgate.sql.parser import ParseNode, position, unwrap
 from headgate.types import registry
 
 _MODES = {pb.FUNC_PARAM_IN: "i", pb.FUNC_PARAM_OUT: "o", pb.FUNC_PARAM_INOUT: "b", pb.FUNC_PARAM_VARIADIC: "v", pb.FUNC_PARAM_TABLE: "t",
@@ -141,7 +148,7 @@ def _arguments(nodes: Sequence[pb.Node], session: Session) -> tuple[Argument, ..
     for item in nodes:
         parameter = unwrap(item)
         oid = _type(parameter.arg_type)
-        argument = Argument(_MODES[parameter.mode], parameter.name, oid, _default(parameter, session))
+        argument = Argument(_MODES[parameter.mode], parameter.name, oid, _default(parameter, oid, session))
         if arguments and arguments[-1].mode == "v" and argument.is_input:
             raise PostgresError("42P13", "VARIADIC parameter must be the last input parameter")
         if argument.mode == "v" and oid not in (registry.ANYARRAY, ANYCOMPATIBLEARRAY) and not registry.known().by_oid(oid).is_array:
@@ -159,16 +166,20 @@ def _arguments(nodes: Sequence[pb.Node], session: Session) -> tuple[Argument, ..
     return tuple(arguments)
 
 
-def _default(node: ParseNode, session: Session) -> str | None:
+def _default(node: ParseNode, oid: int, session: Session) -> str | None:
     if not node.HasField("defexpr"):
         return None
-    select = pb.SelectStmt(limit_option=pb.LIMIT_OPTION_DEFAULT, op=pb.SETOP_NONE)
-    select.target_list.add().res_target.val.CopyFrom(node.defexpr)
-    for call in [part for part in walk(select) if part.DESCRIPTOR.name == "FuncCall"]:
-        lookup.write_schema(session.begin_statement().cursor, session.context, call)
-    tree = pb.ParseResult()
-    tree.stmts.add().stmt.select_stmt.CopyFrom(select)
-    return grammar.deparse(tree).removeprefix("SELECT ")
+    context = stored_expression.context(session.context.forms).within(
+        construct="DEFAULT expressions", refuse_subquery="cannot use subquery in DEFAULT expression"
+    )
+    with user_function.resolving(row_call.Resolver(session, computes=False)):  # a host evaluates the text
+        bound = binder.bind_raw(node.defexpr, EMPTY, context)
+    kind = TypeRef(oid, -1, context.collation_of_type(oid))
+    default = bound if oid in POLYMORPHIC else coerce(bound, kind, Reach.ASSIGNMENT, context)
+    if default is None:
+        message = f"argument of DEFAULT must be type {context.show_type(oid)}, not type {context.show_type(bound.type.oid)}"
+        raise PostgresError("42804", message, position=context.position(location_of(bound)))
+    return deparse.stored(default)
 
 
 def _type(node: pb.TypeName) -> int:
@@ -366,7 +377,6 @@ def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
     """ALTER FUNCTION … RENAME TO."""
     word = ROUTINES[node.rename_type]
     function = _owned(unwrap(node.object), session, word)
-    dependant.refuse_new_name(session, function, qualified=False)
     return _moved(replace(function, name=node.newname), session, word)
 
 
@@ -377,7 +387,6 @@ def set_schema(node: pb.AlterObjectSchemaStmt, session: Session) -> CommandResul
     cursor, context = session.begin_statement().cursor, session.context
     namespace = lookup.used_namespace(cursor, context.database, node.newschema)
     privilege.check_create_in_schema(cursor, context.user, context.database, namespace)
-    dependant.refuse_new_name(session, function, qualified=True)
     return _moved(replace(function, namespace=namespace), session, word)
 
 
@@ -387,7 +396,9 @@ def _moved(new_function: UserFunction, session: Session, word: str) -> CommandRe
         function.namespace == new_function.namespace and function.types == new_function.types
         for function in functions.named(cursor, database, new_function.name)
     ):
-        raise PostgresError("42723", f'function "{new_function.name}" already exists in schema "{new_function.schema}"')
+        shown = f"{new_function.name}({', '.join(map(registry.format_type, new_function.types))})"
+        schema = lookup.namespace_name(cursor, database, new_function.namespace)
+        raise PostgresError("42723", f'function {shown} already exists in schema "{schema}"')
     _write(cursor, database, new_function)
     return CommandResult(f"ALTER {word.upper()}")
 

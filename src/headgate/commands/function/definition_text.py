@@ -1,4 +1,7 @@
-"""Print functions as pg_get_functiondef and similar functions do (PostgreSQL's ruleutils.c). The texts are stored in the catalog."""
+"""Print functions as pg_get_functiondef and similar functions do (PostgreSQL's ruleutils.c).
+
+The texts are stored in the catalog, with references to types (`registry.reference`).
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ def arguments(function: UserFunction, *, defaults: bool = True) -> str:
 def _argument(argument: Argument, *, defaults: bool) -> str:
     name = f"{names.quote_ident(argument.name)} " if argument.name else ""
     default = f" DEFAULT {argument.default}" if defaults and argument.default is not None else ""
-    return f"{name}{registry.format_type(argument.type_oid)}{default}"
+    return f"{name}{registry.known().stored_name(argument.type_oid)}{default}"
 
 
 def result(function: UserFunction) -> str | None:
@@ -33,8 +36,10 @@ def result(function: UserFunction) -> str | None:
         return None
     table = [argument for argument in function.arguments if argument.mode == "t"]
     if table:
-        return f"TABLE({', '.join(f'{names.quote_ident(column.name)} {registry.format_type(column.type_oid)}' for column in table)})"
-    return ("SETOF " if function.is_set else "") + registry.format_type(function.result)
+        return (
+            f"TABLE({', '.join(f'{names.quote_ident(column.name)} {registry.known().stored_name(column.type_oid)}' for column in table)})"
+        )
+    return ("SETOF " if function.is_set else "") + registry.known().stored_name(function.result)
 
 
 def signature(function: UserFunction) -> str:
@@ -49,9 +54,8 @@ def visible_signature(function: UserFunction, path: Collection[str]) -> str:
 
 
 def definition(function: UserFunction) -> str:
-    """Return the text of pg_get_functiondef."""
-    word = "PROCEDURE" if function.kind == "p" else "FUNCTION"
-    text = f"CREATE OR REPLACE {word} {names.qualified(function.schema, function.name)}({arguments(function)})\n"
+    """Return the text of pg_get_functiondef after the function's name."""
+    text = f"({arguments(function)})\n"
     if function.kind == "f":
         text += f" RETURNS {result(function)}\n"
     text += f" LANGUAGE {_LANGUAGES[function.language]}\n"
@@ -64,7 +68,7 @@ def definition(function: UserFunction) -> str:
         name, _, value = entry.partition("=")
         parts = (names.split_identifiers(value) or [value]) if name in _LISTS else [value]
         text += f" SET {names.quote_ident(name)} TO {', '.join(names.quote_literal(part) for part in parts)}\n"
-    mark = f"${word.lower()}$"
+    mark = "$procedure$" if function.kind == "p" else "$function$"
     while mark in function.body:
         mark = mark[:-1] + "x$"
     return f"{text}AS {mark}{function.body}{mark}\n"

@@ -1,32 +1,29 @@
 """Find the objects that depend on users' functions, and the functions that depend on types.
 
 Called by DROP of functions, types, relations and schemas. On a function depend triggers, and objects whose expressions call it: defaults,
-checks, indexes, policies, views, conditions of triggers and defaults of arguments. The expressions are found by their text, because the
-catalog does not record which functions an expression calls.
+checks, indexes, policies, views, conditions of triggers and defaults of arguments. The expressions are found by the references in
+their texts.
 """
 
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from headgate.catalog import function as functions
+from headgate.catalog import user_type as types
 from headgate.catalog.cursor import Rows
 from headgate.catalog.function import UserFunction
 from headgate.catalog.physical import Cursor, rows
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Relation
-from headgate.commands import dependency, lookup, stored_expression
+from headgate.commands import dependency, lookup
 from headgate.commands.dependency import Dependant
 from headgate.commands.function import definition_text
 from headgate.commands.session import Session
-from headgate.errors import not_supported
-from headgate.expression.node import UserCall
-from headgate.expression.node import walk as expressions
 from headgate.sql import names
-from headgate.sql.parser import parse, walk
+from headgate.sql.parser import parse
 from headgate.types import registry
 
 PROC = 1255
@@ -41,19 +38,26 @@ def shown(session: Session, function: UserFunction) -> str:
 
 def of_function(session: Session, function: UserFunction) -> list[Dependant]:
     """Return the objects that depend on a function, in the order in which they were made."""
-    uses = _Uses(session, function, shown(session, function))
-    alone = [[dependant] for dependant in (*uses.columns(), *uses.checks(), *uses.indexes(), *uses.policies(), *uses.triggers())]
-    groups = sorted([*alone, *uses.views(), *uses.functions()], key=lambda group: group[0].key[1])
-    return [dependant for group in groups for dependant in group]
+    return _flat(_Uses(session, function.oid, shown(session, function)).groups())
+
+
+def _flat(groups: Iterable[Sequence[Dependant]]) -> list[Dependant]:
+    """Return the objects of groups in the order in which the first ones of the groups were made."""
+    return [dependant for group in sorted(groups, key=lambda group: group[0].key[1]) for dependant in group]
 
 
 def of_types(session: Session, types: Sequence[int]) -> list[Dependant]:
-    """Return the functions that have one of these types as that of an argument or the result, each with the objects that depend on it."""
-    dependants = []
+    """Return the functions that have one of these types as that of an argument or the result, and the objects whose expressions use one.
+
+    Each of them is followed by the objects that depend on it.
+    """
+    groups = []
     for function in functions.of_types(session.begin_statement().cursor, session.context.database, types):
         oid = next(oid for oid in types if oid in (function.result, *(argument.type_oid for argument in function.arguments)))
-        dependants += with_dependants(session, function, f"type {registry.format_type(oid)}")
-    return dependants
+        groups.append(with_dependants(session, function, f"type {registry.format_type(oid)}"))
+    for oid in types:
+        groups += _Uses(session, oid, f"type {registry.format_type(oid)}").groups()
+    return _flat(groups)
 
 
 def of_rows(session: Session, relations_dropped: Iterable[Relation]) -> list[Dependant]:
@@ -78,33 +82,25 @@ def with_dependants(session: Session, function: UserFunction, on: str) -> list[D
     return [Dependant((PROC, function.oid), shown(session, function), on, drop), *of_function(session, function)]
 
 
-def refuse_new_name(session: Session, function: UserFunction, *, qualified: bool, views: bool = True) -> None:
-    """Raise 0A000 if a text of the catalog names a function that is about to get another name or schema.
-
-    `qualified`: only texts that name it with its schema matter, because only the schema changes. `views`: whether those of views matter.
-    """
-    uses = _Uses(session, function, shown(session, function), qualified=qualified)
-    alone = (uses.columns(), uses.checks(), uses.indexes(), uses.policies(), uses.triggers(fired=False))
-    groups = itertools.chain(uses.views() if views else (), uses.functions())
-    dependant = next(itertools.chain(*alone, (dependant for group in groups for dependant in group)), None)
-    if dependant is not None:
-        message = f"another name or schema of {shown(session, function)} is not supported"
-        raise not_supported(message, detail=f"{dependant.shown} depends on it by its name.")
-
-
 class _Uses:
-    """The uses of one function. `qualified`: only those that name it with its schema."""
+    """The uses of a function or type, found by the references to it in the texts of the catalog (`registry.reference`)."""
 
-    def __init__(self, session: Session, function: UserFunction, on: str, *, qualified: bool = False) -> None:
-        self._session, self._function, self._on, self._qualified = session, function, on, qualified
+    def __init__(self, session: Session, oid: int, on: str) -> None:
+        self._session, self._oid, self._on = session, oid, on
         self._cursor: Cursor = session.begin_statement().cursor
         self._database = session.context.database
 
+    def groups(self) -> list[list[Dependant]]:
+        """Return all uses, each with the objects that depend on it."""
+        alone = (*self.columns(), *self.checks(), *self.indexes(), *self.policies(), *self.triggers())
+        return [*([dependant] for dependant in alone), *self.domains(), *self.views(), *self.functions()]
+
     def columns(self) -> Iterator[Dependant]:
-        for oid, table, attnum, text in self._rows("pg_attrdef", "oid, adrelid, adnum, adbin", "adbin"):
+        """Return defaults, and generated columns."""
+        for oid, table, attnum in self._rows("pg_attrdef", "oid, adrelid, adnum", "adbin"):
             relation = relations.get(self._cursor, self._database, table)
             column = relation.numbered(attnum)
-            if column is None or not self._is_in(text, relation):
+            if column is None:
                 continue
             name = names.quote_ident(column.name)
             shown = f"column {name} of {self._shown(relation)}"
@@ -114,83 +110,72 @@ class _Uses:
 
     def checks(self) -> Iterator[Dependant]:
         """Return CHECK constraints of tables and domains."""
-        for oid, name, table, domain, text in self._rows("pg_constraint", "oid, conname, conrelid, contypid, conbin", "conbin"):
+        dropped_domains = {domain for (domain,) in self._rows("pg_type", "oid", "typdefaultbin")}
+        for oid, name, table, domain in self._rows("pg_constraint", "oid, conname, conrelid, contypid", "conbin"):
             shown, action = f"constraint {names.quote_ident(name)}", f"DROP CONSTRAINT {names.quote_ident(name)}"
             if table:
                 relation = relations.get(self._cursor, self._database, table)
-                if self._is_in(text, relation):
-                    yield self._dependant(
-                        2606, oid, f"{shown} on {self._shown(relation)}", f"ALTER TABLE {_name(relation)} {action}", relation
-                    )
-            elif self._is_in(text, None):
+                shown = f"{shown} on {self._shown(relation)}"
+                yield self._dependant(2606, oid, shown, f"ALTER TABLE {_name(relation)} {action}", relation)
+            elif domain not in dropped_domains:
                 kind = registry.known().by_oid(domain)
                 yield self._dependant(2606, oid, shown, f"ALTER DOMAIN {names.qualified(kind.schema, kind.name)} {action}", None)
 
+    def domains(self) -> Iterator[list[Dependant]]:
+        """Return domains whose defaults use the function or type, each with the columns of the domain."""
+        for (oid,) in self._rows("pg_type", "oid", "typdefaultbin"):
+            kind = registry.known().by_oid(oid)
+            statement = f"DROP DOMAIN {names.qualified(kind.schema, kind.name)} CASCADE"
+            columns = []
+            for table, name, _ in types.columns_of(self._cursor, self._database, [oid, kind.array]):
+                relation = relations.get(self._cursor, self._database, table)
+                attnum = next(column.attnum for column in relation.columns if column.name == name)
+                shown, on = f"column {names.quote_ident(name)} of {self._shown(relation)}", f"type {kind.plain}"
+                drop = self._running(f"ALTER TABLE {_name(relation)} DROP COLUMN {names.quote_ident(name)} CASCADE")
+                columns.append(Dependant((1249, table << 11 | attnum), shown, on, drop, relation))  # a table has at most 1,600 columns
+            columns.sort(key=lambda column: (column.key[1] >> 11, -column.key[1]))  # of one table, PostgreSQL lists the last one first
+            yield [self._dependant(1247, oid, f"type {kind.plain}", statement, None), *columns]
+
     def indexes(self) -> Iterator[Dependant]:
-        for oid, table, listed, predicate in self._rows("pg_index", "indexrelid, indrelid, indexprlist, indpred", "indexprs", "indpred"):
-            relation = relations.get(self._cursor, self._database, table)
-            if any(self._is_in(text, relation) for text in (*(listed or ()), predicate) if text is not None):
-                index = relations.get(self._cursor, self._database, oid)
-                yield self._dependant(1259, oid, self._shown(index), f"DROP INDEX {_name(index)} CASCADE", relation)
+        """Return indexes with expressions or a predicate."""
+        for oid, table in self._rows("pg_index", "indexrelid, indrelid", "indexprs", "indpred"):
+            index, relation = relations.get(self._cursor, self._database, oid), relations.get(self._cursor, self._database, table)
+            yield self._dependant(1259, oid, self._shown(index), f"DROP INDEX {_name(index)} CASCADE", relation)
 
     def policies(self) -> Iterator[Dependant]:
-        for oid, name, table, using, check in self._rows(
-            "pg_policy", "oid, polname, polrelid, polqual, polwithcheck", "polqual", "polwithcheck"
-        ):
+        """Return policies."""
+        for oid, name, table in self._rows("pg_policy", "oid, polname, polrelid", "polqual", "polwithcheck"):
             relation = relations.get(self._cursor, self._database, table)
-            if any(self._is_in(text, relation) for text in (using, check) if text is not None):
-                policy = f"policy {names.quote_ident(name)} on"
-                statement = f"DROP {policy} {_name(relation)}"
-                yield self._dependant(3256, oid, f"{policy} {self._shown(relation)}", statement, relation)
+            policy = f"policy {names.quote_ident(name)} on"
+            yield self._dependant(3256, oid, f"{policy} {self._shown(relation)}", f"DROP {policy} {_name(relation)}", relation)
 
-    def triggers(self, *, fired: bool = True) -> Iterator[Dependant]:
-        """Return triggers whose WHEN calls the function, and with `fired` those that fire it."""
-        sql = "SELECT oid, tgname, tgrelid, tgfoid, tgqual FROM hg.pg_trigger WHERE dbid = ? AND (tgfoid = ? OR contains(tgqual, ?))"
-        for oid, name, table, called, condition in rows(self._cursor, sql, [self._database, self._function.oid, self._function.name]):
-            is_fired = fired and called == self._function.oid
-            if is_fired or (condition is not None and self._is_in(condition, None)):
-                relation = relations.get(self._cursor, self._database, table)
-                trigger = f"trigger {names.quote_ident(name)} on {self._shown(relation)}"
-                yield Dependant((2620, oid), trigger, self._on, functools.partial(triggers.drop, self._cursor, self._database, oid))
+    def triggers(self) -> Iterator[Dependant]:
+        """Return triggers that fire the function, and those whose WHEN uses the function or type."""
+        sql = "SELECT oid, tgname, tgrelid FROM hg.pg_trigger WHERE dbid = ? AND (tgfoid = ? OR contains(tgqual, ?))"
+        parameters = [self._database, self._oid, registry.reference(self._oid)]
+        for oid, name, table in rows(self._cursor, sql, parameters):
+            trigger = f"trigger {names.quote_ident(name)} on {self._shown(relations.get(self._cursor, self._database, table))}"
+            yield Dependant((2620, oid), trigger, self._on, functools.partial(triggers.drop, self._cursor, self._database, oid))
 
     def functions(self) -> Iterator[list[Dependant]]:
-        """Return functions whose arguments have defaults that call the function, each with the objects that depend on it."""
+        """Return functions whose arguments have defaults that use the function or type, each with the objects that depend on it."""
         for (oid,) in self._rows("pg_proc", "oid", "proargdefaults"):
-            function = functions.find(self._cursor, self._database, oid)
-            defaults = [] if function is None else [argument.default for argument in function.inputs if argument.default is not None]
-            if function is not None and any(self._is_in(default, None) for default in defaults):
+            if (function := functions.find(self._cursor, self._database, oid)) is not None:
                 yield with_dependants(self._session, function, self._on)
 
     def views(self) -> Iterator[list[Dependant]]:
-        for oid, text in self._rows("pg_rewrite", "ev_class, ev_query", "ev_query"):
-            if self._is_in(text, None):
-                view = relations.get(self._cursor, self._database, oid)
-                shown = self._shown(view)
-                readers = dependency.views_of(self._cursor, self._session.context, view, shown)
-                yield [self._dependant(1259, oid, shown, f"DROP VIEW {_name(view)}", view), *readers]
+        """Return views, each with the views that read it."""
+        for (oid,) in self._rows("pg_rewrite", "ev_class", "ev_action"):
+            view = relations.get(self._cursor, self._database, oid)
+            shown = self._shown(view)
+            readers = dependency.views_of(self._cursor, self._session.context, view, shown)
+            yield [self._dependant(1259, oid, shown, f"DROP VIEW {_name(view)}", view), *readers]
 
     def _rows(self, catalog: str, columns: str, *texts: str) -> Rows:
+        """Return the rows of a catalog with a reference to the function or type in one of the texts."""
         condition = " OR ".join(f"contains({text}, ?)" for text in texts)
-        parameters = [self._database, *[self._function.name] * len(texts)]
+        parameters = [self._database, *[registry.reference(self._oid)] * len(texts)]
         return rows(self._cursor, f"SELECT {columns} FROM hg.{catalog} WHERE dbid = ? AND ({condition}) ORDER BY 1", parameters)
-
-    def _is_in(self, text: str, relation: Relation | None) -> bool:
-        """Return whether an expression of a relation, or a query, calls the function; of a query, whether it may."""
-        statements = parse(
-            text if relation is None and text.lstrip().split(None, 1)[0].upper() in ("SELECT", "WITH", "VALUES") else f"SELECT {text}"
-        )
-        calls = [part for part in walk(statements[0].node) if part.DESCRIPTOR.name == "FuncCall"]
-        is_oldest = lookup.oldest_schema(self._cursor, self._session.context, self._function.name, self._function.schema)
-        is_short = is_oldest and not self._qualified
-        spellings = [[self._function.schema, self._function.name], *([[self._function.name]] if is_short else [])]
-        called = [part for part in calls if names.strings(part.funcname)[-2:] in spellings]
-        if not called or relation is None:
-            inputs = self._function.inputs
-            fewest = sum(argument.default is None and argument.mode != "v" for argument in inputs)
-            most = 1000 if inputs and inputs[-1].mode == "v" else len(inputs)
-            return any(fewest <= len(part.args) <= most for part in called)
-        bound = stored_expression.indexed(text, relation)
-        return any(isinstance(part, UserCall) and part.function == self._function.oid for part in expressions(bound))
 
     def _shown(self, relation: Relation) -> str:
         return dependency.shown(self._cursor, self._session.context, relation)

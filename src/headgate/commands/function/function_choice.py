@@ -156,6 +156,15 @@ def choose_bound(
     return choice.function, [coerce_type(value, oid, Reach.IMPLICIT, context) for value, oid in zip(arguments, types, strict=True)]
 
 
+def passed(node: pb.FuncCall, function: UserFunction) -> tuple[tuple[int, str], ...]:
+    """Return the input's place, and the name if the call has it, of each argument of a call. The elements of a variadic input are one."""
+    inner = [unwrap(argument) for argument in node.args]
+    places = {argument.name: place for place, argument in enumerate(function.inputs)}
+    plain = sum(not named_argument.is_named(argument) for argument in inner)
+    listed = [(place, "") for place in range(min(plain, len(function.inputs)))]
+    return (*listed, *((places[argument.name], argument.name) for argument in inner[plain:]))
+
+
 def _of_table(arg: Expression, context: BindContext) -> Expression:
     """Return the whole row of a table with the type of the table's rows. Outside of calls, a whole row is a record."""
     row_type = context.types.of_relation(arg.relation) if isinstance(arg, ColumnRef) and arg.attnum == 0 and arg.relation else None

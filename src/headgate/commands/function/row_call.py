@@ -21,7 +21,7 @@ from headgate.catalog import function as functions
 from headgate.catalog.function import PLPGSQL, UserFunction
 from headgate.commands import lookup, stored_expression
 from headgate.commands.function import body, call, inlining
-from headgate.commands.function.function_choice import as_builtin, choose_bound
+from headgate.commands.function.function_choice import as_builtin, choose_bound, passed
 from headgate.commands.function.host import SessionHost
 from headgate.commands.function.permission import check_execute
 from headgate.commands.function.prepared_text import Prepared
@@ -77,14 +77,17 @@ class Resolver:
         """The SQL functions whose bodies are being bound, the outermost first."""
 
     def __call__(self, node: pb.FuncCall, args: Sequence[Expression], context: BindContext) -> Expression | None:
-        """Return the bound call, or None if there is no user-defined function of this name, or a built-in one fits better."""
+        """Return the bound call, or None if there is no user-defined function of this name, or a built-in one fits better.
+
+        A text of the catalog has references to user-defined functions, so a plain name in it is that of a built-in function.
+        """
         session = self._session
         if not functions.exist(session.begin_statement().cursor, session.context.database):
             return None
         is_stored = context.stored or registry.is_unguarded()
         parts = names.strings(node.funcname)
-        candidates = self._stored(parts) if is_stored and len(parts) == 1 else self._named(parts)
-        if not candidates or self._means_builtin(node, candidates, args, context, is_stored=is_stored):
+        candidates = [] if is_stored and len(parts) == 1 else self._named(parts)
+        if not candidates or self._means_builtin(node, candidates, args, context):
             return None
         function, arguments = choose_bound(node, candidates, args, context)
         if self._computes:
@@ -92,12 +95,9 @@ class Resolver:
         return self._bound(function, arguments, node, context)
 
     def _means_builtin(
-        self, node: pb.FuncCall, candidates: Sequence[UserFunction], args: Sequence[Expression], context: BindContext, *, is_stored: bool
+        self, node: pb.FuncCall, candidates: Sequence[UserFunction], args: Sequence[Expression], context: BindContext
     ) -> bool:
-        """Return whether a call of a name that built-in functions have too means one of them.
-
-        In a stored text a built-in function that fits is meant, whatever functions users have created since.
-        """
+        """Return whether a call of a name that built-in functions have too means one of them."""
         parts = names.strings(node.funcname)
         is_named = any(named_argument.is_named(unwrap(argument)) for argument in node.args)
         same_named = builtin.builtins().functions_named.get(parts[-1], ()) if len(parts) == 1 else ()
@@ -107,25 +107,18 @@ class Resolver:
         is_cast = len(args) == 1 and context.types.find_name(parts[0], "pg_catalog") is not None
         path = lookup.search_path(self._session.begin_statement().cursor, self._session.context)
         place = path.index("pg_catalog") if "pg_catalog" in path else 0
-        before = [] if is_stored else [candidate for candidate in candidates if path.index(candidate.schema) < place]
-        after = [] if is_stored else [candidate for candidate in candidates if candidate not in before]
+        before = [candidate for candidate in candidates if path.index(candidate.schema) < place]
+        after = [candidate for candidate in candidates if candidate not in before]
         offered = [*map(as_builtin, before), *same_named, *map(as_builtin, after)]
         chosen = overload_resolution.among(offered, types, context, variadic=node.func_variadic)
         if chosen is None or chosen.function is None:
-            return not is_stored
+            return True
         return chosen.function.oid < registry.FIRST_USER_OID or (is_cast and list(chosen.arguments) != types)
 
     def _named(self, parts: Sequence[str]) -> list[UserFunction]:
         """Return the functions that a name can denote, in the order of the search path."""
         cursor, context = self._session.begin_statement().cursor, self._session.context
         return lookup.functions_named(cursor, context, [pb.Node(string=pb.String(sval=part)) for part in parts])
-
-    def _stored(self, parts: Sequence[str]) -> list[UserFunction]:
-        """Return the functions that a name in a text from the catalog can denote, the oldest first.
-
-        The search path does not matter, and of equal functions the oldest is meant. A text that means another one has its schema.
-        """
-        return functions.named(self._session.begin_statement().cursor, self._session.context.database, parts[0])
 
     def _bound(self, function: UserFunction, inputs: Sequence[Expression], node: pb.FuncCall, context: BindContext) -> UserCall:
         session = self._session
@@ -138,10 +131,10 @@ class Resolver:
         visible = function.schema in lookup.search_path(cursor, session.context)
         same_named = builtin.builtins().functions_named.get(function.name, ())
         hides_builtin = overload_resolution.among(same_named, [argument.type.oid for argument in inputs], context) is not None
-        is_meant = not hides_builtin and lookup.oldest_schema(cursor, session.context, function.name, function.schema)
         bound_call = UserCall(
             type=type_of(function.result), function=function.oid, name=function.name,
-            schema="" if visible and is_meant else function.schema, args=tuple(inputs),
+            schema="" if visible and not hides_builtin else function.schema, args=tuple(inputs),
+            passed=passed(node, function), variadic=bool(function.inputs) and function.inputs[-1].mode == "v",
             volatility=function.volatility, strict=function.strict, location=node.location,
         )  # fmt: skip
         if not self._computes:
@@ -188,10 +181,11 @@ class Resolver:
             with call.acting(current, self._session):
                 tree = body.of(current, self._session).function if current.language == PLPGSQL else None
                 texts = reach.texts(tree) if tree is not None else []
-                if texts is None or (tree is None and _reads(current.body)):
+                defaults = [argument.default for argument in current.inputs if argument.default is not None]
+                if texts is None or (tree is None and _reads(current.body)) or any(map(reach.is_session_needed, defaults)):
                     return None
                 called = reach.calls(current.body.strip().removeprefix("SELECT")) if tree is None else set()
-                for parts in called.union(*map(reach.calls, texts)) - functions_by_name.keys():
+                for parts in called.union(*map(reach.calls, [*texts, *defaults])) - functions_by_name.keys():
                     functions_by_name[parts] = self._named(parts)
                     for callee in functions_by_name[parts]:
                         check_execute(self._session, callee)

@@ -98,7 +98,7 @@ class _Calls:
             return [] if schema is not None else self._named_as_builtin(node)
         cursor = session.begin_statement().cursor
         if registry.is_unguarded() and len(node.funcname) == 1:
-            return functions.named(cursor, session.context.database, name)  # the oldest is meant
+            return []  # a text of the catalog has references to user-defined functions
         return lookup.functions_named(cursor, session.context, node.funcname)
 
     def _named_as_builtin(self, node: pb.FuncCall) -> list[UserFunction]:

@@ -17,7 +17,7 @@ from headgate.commands import stored_expression
 from headgate.expression import builtin
 from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.overload_resolution import ordering_operator
-from headgate.expression.deparsing.deparse import deparse
+from headgate.expression.deparsing import deparse
 from headgate.expression.node import (
     BOOLEAN,
     ArrayExpr,
@@ -51,7 +51,7 @@ def _write(cursor: Cursor, branch: Branch, above: list[Expression]) -> None:
     for child in branch.children:
         assert child.bound is not None
         quals = [*above, *constraint(branch, child.bound)]
-        partition.set_constraint_text(cursor, child.relation, deparse(_all(quals)) if quals else None)
+        partition.set_constraint_text(cursor, child.relation, deparse.stored(_all(quals)) if quals else None)
         _write(cursor, child, quals)
 
 
@@ -93,7 +93,7 @@ def _comparison(column: Column, strategy: int, values: Sequence[str]) -> Express
     constants = [Const(type=stored_expression.type_of(column), value=value) for value in values]
     if len(constants) == 1:
         return OpExpr(type=BOOLEAN, operator=number, args=(left, constants[0]))
-    array = registry.builtin().by_oid(column.type_oid).array
+    array = registry.by_oid(column.type_oid).array
     elements = ArrayExpr(type=TypeRef(array, column.typmod, column.collation), elements=tuple(constants))
     return ScalarArrayOp(type=BOOLEAN, operator=number, any=True, args=(left, elements))
 

@@ -29,7 +29,7 @@ from headgate.commands.table import storage_parameter
 from headgate.errors import PostgresError, existing
 from headgate.expression.binding import binder
 from headgate.expression.binding.coercion import resolve_unknown
-from headgate.expression.deparsing.deparse import deparse
+from headgate.expression.deparsing import deparse
 from headgate.expression.node import ColumnRef, Expression
 from headgate.sql import column_name, names
 from headgate.sql.parser import ParseNode, unwrap
@@ -148,7 +148,7 @@ def _take(element: pb.IndexElem, relation: Relation, parts: _Parts, method: int,
             name = "expr" if title == "?column?" else title
             column = Column(0, name, bound.type.oid, bound.type.typmod, collation=bound.type.collation)
             parts.attnums.append(0)
-            parts.expressions.append(deparse(bound))
+            parts.expressions.append(deparse.stored(bound))
             parts.expression_columns.append(column)
     else:
         column = _column(relation, element.name)
@@ -206,7 +206,7 @@ def _predicate(node: ParseNode, relation: Relation, forms: Forms) -> str:
     if not stored_expression.immutable(bound):
         raise PostgresError("42P17", "functions in index predicate must be marked IMMUTABLE")
     row_by_row.refuse(bound)
-    return deparse(bound)
+    return deparse.stored(bound)
 
 
 def _column(relation: Relation, name: str) -> Column:

@@ -17,10 +17,9 @@ from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
 from headgate.expression.binding import binder
-from headgate.expression.deparsing.deparse import deparse
+from headgate.expression.deparsing import deparse
 from headgate.sql import names
 from headgate.sql.parser import ParseNode, unwrap
-from headgate.types import registry
 
 _COMMANDS = {"select": SELECT, "insert": INSERT, "update": UPDATE, "delete": DELETE, "all": ALL}
 
@@ -133,7 +132,7 @@ def _text(node: ParseNode, relation: Relation, session: Session) -> str:
     context = stored_expression.context(session.context.forms).within(refuse_subquery="subqueries in policies are not supported")
     scope = stored_expression.scope_of(relation.columns, relation.name, relation.schema, relation.oid)
     try:
-        return deparse(binder.bind_condition(node, scope, "POLICY", context=context), types=registry.known())
+        return deparse.stored(binder.bind_condition(node, scope, "POLICY", context=context))
     except PostgresError as error:
         error.position = None  # as in PostgreSQL, which no longer has the text then
         raise

@@ -24,7 +24,7 @@ from headgate.errors import PostgresError
 from headgate.expression.binding import binder
 from headgate.expression.binding.coercion import coerce
 from headgate.expression.binding.coercion_pathway import Reach
-from headgate.expression.deparsing.deparse import deparse
+from headgate.expression.deparsing import deparse
 from headgate.expression.node import ColumnRef, Expression, TypeRef
 from headgate.expression.spark import domain
 from headgate.sql import names
@@ -166,7 +166,7 @@ def alter_type(alteration: Alteration, column: Column, kind: pb.TypeName, using:
             raise PostgresError(
                 "42804", f'default for column "{column.name}" cannot be cast automatically to type {evaluation.context.show_type(oid)}'
             )
-        default = deparse(bound_default)
+        default = deparse.stored(bound_default)
     attribute.set_type(alteration.cursor, relation, column.attnum, oid, typmod, pg_type.collation, len(kind.array_bounds))
     if default is not None:
         attribute.set_default(alteration.cursor, transaction.engine.catalog.next_oid, relation, column.attnum, default)

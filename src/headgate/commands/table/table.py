@@ -441,8 +441,9 @@ def _indexes(session: Session, source: Relation, target: pb.RangeVar) -> list[st
             continue
         row = one(
             cursor,
-            "SELECT i.indkeytext, i.indincludetext, i.indpred, i.indnullsnotdistinct, m.amname FROM hg.pg_index i JOIN hg.pg_class c"
-            " ON c.oid = i.indexrelid AND c.dbid = i.dbid LEFT JOIN hg.pg_am m ON m.oid = c.relam WHERE i.dbid = ? AND i.indexrelid = ?",
+            "SELECT hg.with_names(i.indkeytext, i.dbid, []), i.indincludetext, i.indpred, i.indnullsnotdistinct, m.amname"
+            " FROM hg.pg_index i JOIN hg.pg_class c ON c.oid = i.indexrelid AND c.dbid = i.dbid LEFT JOIN hg.pg_am m ON m.oid = c.relam"
+            " WHERE i.dbid = ? AND i.indexrelid = ?",
             [source.database, index.oid],
         )
         assert row is not None

@@ -21,7 +21,7 @@ from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, existing, not_supported
 from headgate.expression.binding import binder, user_function
-from headgate.expression.deparsing.deparse import deparse
+from headgate.expression.deparsing import deparse
 from headgate.sql import names
 from headgate.sql.names import quote_ident
 from headgate.sql.parser import ParseNode, position, unwrap, walk
@@ -198,7 +198,7 @@ def _condition(node: pb.CreateTrigStmt, relation: Relation, session: Session) ->
     scope = stored_expression.scope_of_sides(relation)
     with user_function.resolving(row_call.Resolver(session, computes=False)):  # a host evaluates the text
         bound = binder.bind_condition(node.when_clause, scope, "WHEN", context=stored_expression.context(session.context.forms))
-    return deparse(bound, types=registry.known()), deparse(bound, pretty=True, types=registry.known())
+    return deparse.stored(bound), deparse.stored(bound, pretty=True)
 
 
 def _references(node: ParseNode) -> list[ParseNode]:

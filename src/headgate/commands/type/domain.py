@@ -24,7 +24,7 @@ from headgate.commands.table import table_definition
 from headgate.commands.type import user_type
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder
-from headgate.expression.deparsing.deparse import deparse
+from headgate.expression.deparsing import deparse
 from headgate.expression.node import Const, TypeRef
 from headgate.expression.spark import compiler
 from headgate.expression.spark import domain as compile_domain
@@ -33,6 +33,9 @@ from headgate.sql.parser import ParseNode, unwrap
 from headgate.storage.spark.column_name import quoted
 from headgate.types import registry
 from headgate.types.text_column import TextSettings as Forms
+
+Default = tuple[str, str] | tuple[None, None]
+"""The stored text of a domain's DEFAULT, and pg_type.typdefault, which shows the names of the time when the default was made."""
 
 _REFUSED = {
     pb.CONSTR_UNIQUE: "unique constraints not possible for domains",
@@ -74,12 +77,10 @@ def _create(node: pb.CreateDomainStmt, session: Session) -> CommandResult:
     return CommandResult("CREATE DOMAIN")
 
 
-def _constraints(
-    nodes: Iterable[pb.Node], value: TypeRef, name: str, forms: Forms
-) -> tuple[bool, str | None, list[tuple[str | None, str]]]:
+def _constraints(nodes: Iterable[pb.Node], value: TypeRef, name: str, forms: Forms) -> tuple[bool, Default, list[tuple[str | None, str]]]:
     """Return (NOT NULL, default, checks) of the clauses."""
     null: bool | None = None
-    default: str | None = None
+    default: Default = (None, None)
     checks: list[tuple[str | None, str]] = []
     for clause in map(unwrap, nodes):
         if clause.contype in (pb.CONSTR_NULL, pb.CONSTR_NOTNULL):
@@ -88,7 +89,7 @@ def _constraints(
                 raise PostgresError("42601", "conflicting NULL/NOT NULL constraints")
             null = is_null
         elif clause.contype == pb.CONSTR_DEFAULT:
-            if default is not None:
+            if default[0] is not None:
                 raise PostgresError("42601", "multiple default expressions")
             default = _default(clause.raw_expr, value, name, forms)
         elif clause.contype == pb.CONSTR_CHECK:
@@ -98,11 +99,11 @@ def _constraints(
     return null is False, default, checks
 
 
-def _default(node: ParseNode, value: TypeRef, name: str, forms: Forms) -> str | None:
+def _default(node: ParseNode, value: TypeRef, name: str, forms: Forms) -> Default:
     bound = binder.bind_default(
         node, value, name, context=stored_expression.context(forms).within(refuse_subquery="cannot use subquery in DEFAULT expression")
     )
-    return None if isinstance(bound, Const) and bound.value is None else deparse(bound)
+    return (None, None) if isinstance(bound, Const) and bound.value is None else (deparse.stored(bound), deparse.deparse(bound))
 
 
 def _check(node: ParseNode, value: TypeRef, forms: Forms) -> str:
@@ -110,7 +111,7 @@ def _check(node: ParseNode, value: TypeRef, forms: Forms) -> str:
     bound = compile_domain.bind_check(node, value, context)
     row_by_row.refuse(bound)
     compiler.check(bound)
-    return deparse(bound)
+    return deparse.stored(bound)
 
 
 def alter(node: pb.AlterDomainStmt, session: Session) -> CommandResult:
@@ -128,8 +129,10 @@ def alter(node: pb.AlterDomainStmt, session: Session) -> CommandResult:
     match node.subtype:
         case "T":
             expression_node = getattr(node, "def")
-            default = _default(expression_node, value, domain_row.name, context.forms) if expression_node.WhichOneof("node") else None
-            types.set_column(cursor, context.database, domain_row.oid, "typdefault", default)
+            has_default = expression_node.WhichOneof("node") is not None
+            default = _default(expression_node, value, domain_row.name, context.forms) if has_default else (None, None)
+            for column, text in zip(("typdefaultbin", "typdefault"), default, strict=True):
+                types.set_column(cursor, context.database, domain_row.oid, column, text)
         case "N":
             types.set_column(cursor, context.database, domain_row.oid, "typnotnull", False)
         case "O":

@@ -1,13 +1,14 @@
 """CREATE TYPE … AS ENUM, ALTER TYPE, DROP TYPE (manual, part VI; 8.7 Enumerated Types).
 
 Called by `execute`. Columns store an enum's labels as text, so RENAME VALUE rewrites the rows of all columns of the type, as
-ALTER COLUMN … TYPE would. Streams do not see that as a change. Stored expressions contain the names of types and labels, and are
-rewritten when one is renamed.
+ALTER COLUMN … TYPE would. Streams do not see that as a change. The texts of the catalog contain labels too, and are rewritten.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 import pyarrow as pa
@@ -17,35 +18,29 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
-from headgate.catalog import namespace, user_type
-from headgate.catalog.physical import Cursor, one, rows, run
-from headgate.catalog.relation import attribute, removal
+from headgate.catalog import namespace, stored_text, user_type
+from headgate.catalog.physical import Cursor, one, rows
+from headgate.catalog.relation import partition, removal
 from headgate.catalog.relation import relation as relations
-from headgate.catalog.relation.pretty import pretty
-from headgate.catalog.relation.relation import Column as TableColumn
+from headgate.catalog.relation.partition import Edge
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.catalog.user_type import TypeRow
 from headgate.commands import dependency, lookup, privilege, stored_expression
+from headgate.commands.dependency import Dependant
 from headgate.commands.function import dependant
 from headgate.commands.query import rendering
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
-from headgate.commands.table import alter_column, rewrite_table
+from headgate.commands.table import alter_column, rewrite_table, table
 from headgate.commands.table.alteration import Alteration
 from headgate.errors import PostgresError, not_supported
-from headgate.expression import rewriting
-from headgate.expression.binding import binder
-from headgate.expression.deparsing.deparse import deparse
-from headgate.expression.node import Const, Expression
-from headgate.expression.rewriting import Substitute
 from headgate.expression.spark.value import arrow_function
 from headgate.sql import names
-from headgate.sql.parser import ParseNode, parse_expression, unwrap
+from headgate.sql.parser import ParseNode, unwrap
 from headgate.storage.spark.column_name import quoted
 from headgate.storage.transaction.transaction import Transaction
 from headgate.types import registry
-from headgate.types.registry import TypeRegistry
 from headgate.types.text import array as arrays
 
 
@@ -81,13 +76,13 @@ def alter_enum(node: pb.AlterEnumStmt, session: Session) -> CommandResult:
         raise PostgresError("42809", f"{registry.format_type(enum.oid) if not enum.relation else enum.name} is not an enum")
     if node.old_val:
         transaction.catalog.lock_object("pg_type", enum.oid)
-        before = registry.known()
         user_type.rename_label(cursor, database, enum.oid, node.old_val, node.new_val)
         user_type.check_label(node.new_val)
         changed(session)
         with rendering.running(session, transaction):
             _rename_stored(session, transaction, enum, node.old_val, node.new_val)
-        _rewrite_expressions(transaction, database, before, _label_change(enum, node.old_val, node.new_val))
+        _rename_in_texts(cursor, database, enum, node.old_val, node.new_val)
+        _rename_in_bounds(cursor, database, enum, node.old_val, node.new_val)
         return CommandResult("ALTER TYPE")
     transaction.catalog.change_object("pg_type", enum.oid)
     user_type.check_label(node.new_val)
@@ -112,10 +107,8 @@ def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
     renamed_type = owned(unwrap(node.object).items, session, cursor)
     _refuse_special(renamed_type, "cannot alter")
     transaction.catalog.lock_object("pg_type", renamed_type.oid)
-    before = registry.known()
     user_type.rename(cursor, database, renamed_type, node.newname)
     changed(session)
-    _rewrite_expressions(transaction, database, before)
     return CommandResult("ALTER DOMAIN" if node.rename_type == pb.OBJECT_DOMAIN else "ALTER TYPE")
 
 
@@ -128,10 +121,8 @@ def set_schema(node: ParseNode, session: Session) -> CommandResult:
     transaction.catalog.lock_object("pg_type", moved_type.oid)
     target = lookup.used_namespace(cursor, context.database, node.newschema)
     privilege.check_create_in_schema(cursor, context.user, context.database, target)
-    before = registry.known()
     user_type.set_schema(cursor, context.database, moved_type, target)
     changed(session)
-    _rewrite_expressions(transaction, context.database, before)
     return CommandResult("ALTER DOMAIN" if node.object_type == pb.OBJECT_DOMAIN else "ALTER TYPE")
 
 
@@ -187,7 +178,7 @@ def drop_all(session: Session, transaction: Transaction, type_rows: Sequence[Typ
     for oid in dropped_oids:
         if oid:
             transaction.catalog.lock_object("pg_type", oid)
-    depending = user_type.columns_of(cursor, database, dropped_oids)
+    depending = [row for row in user_type.columns_of(cursor, database, dropped_oids) if not relations.get(cursor, database, row[0]).parent]
     for oid in dict.fromkeys(oid for oid, _, _ in depending):
         transaction.own(relations.get(cursor, database, oid))
     base_types = {row.oid: _base(cursor, database, row.oid) for row in domains}
@@ -195,16 +186,13 @@ def drop_all(session: Session, transaction: Transaction, type_rows: Sequence[Typ
     attribute_dependants = [attribute_row for attribute_row in attributes if attribute_row[0] not in {kind.relation for kind in type_rows}]
     if attribute_dependants and cascade:
         raise not_supported("DROP … CASCADE of a type that a composite type has is not supported")
-    lines = [(f"type {registry.format_type(row.oid)}", f"type {registry.format_type(base_types[row.oid])}") for row in domains]
-    dependants = [(relation, f"column {column} of table", kind) for relation, column, kind in depending]
+    tables = {oid: key for oid, name, _ in depending if (key := _partitioned_by(relations.get(cursor, database, oid), name)) is not None}
+    dependants = [(oid, "table" if oid in tables else f"column {column} of table", kind) for oid, column, kind in depending]
     dependants += [(relation, f"column {column} of composite type", kind) for relation, column, kind in attribute_dependants]
-    lines += [
-        (f"{what} {_table(cursor, session, relation)}", f"type {registry.format_type(kind)}")
-        for relation, what, kind in sorted(dependants, key=_as_told)
-    ]
     using = list({entry.key: entry for entry in dependant.of_types(session, [oid for oid in dropped_oids if oid])}.values())
-    lines += [(entry.shown, entry.on) for entry in using]
-    descriptions = [line for line, _ in lines]
+    of_columns = _of_columns(cursor, database, depending)
+    lines = [(f"type {registry.format_type(row.oid)}", f"type {registry.format_type(base_types[row.oid])}") for row in domains]
+    lines += _lines(session, dict.fromkeys(dependants), using, of_columns)
     if lines and not cascade:
         subject = f"type {registry.format_type(type_rows[0].oid)}" if len(type_rows) == 1 else "desired object(s)"
         raise PostgresError(
@@ -213,16 +201,11 @@ def drop_all(session: Session, transaction: Transaction, type_rows: Sequence[Typ
             detail="\n".join(f"{description} depends on {on}" for description, on in lines),
             hint=dependency.HINT,
         )
-    if len(descriptions) == 1:
-        session.notices.notice(f"drop cascades to {descriptions[0]}")
-    elif descriptions:
-        session.notices.notice(
-            f"drop cascades to {len(descriptions)} other objects",
-            detail="\n".join(f"drop cascades to {description}" for description in descriptions),
-        )
+    dependency.tell([description for description, _ in lines], session.notices)
     for entry in reversed(using):
         entry.drop()
-    for oid, column, _ in depending:
+    table.drop_all(transaction, list(tables.values()))
+    for oid, column in ((oid, column) for oid, column, _ in depending if oid not in tables):
         alteration = Alteration(session, transaction, relations.get(cursor, database, oid))
         command = pb.AlterTableCmd(subtype=pb.AT_DropColumn, name=column, behavior=pb.DROP_CASCADE, missing_ok=True)
         alter_column.drop_column(alteration, command)
@@ -230,6 +213,53 @@ def drop_all(session: Session, transaction: Transaction, type_rows: Sequence[Typ
         if row.relation:
             removal.drop(cursor, database, row.relation)
         user_type.drop(cursor, database, row)
+
+
+def _lines(
+    session: Session, dependants: Iterable[tuple[int, str, int]], using: Iterable[Dependant], silent: AbstractSet[tuple[int, int]]
+) -> list[tuple[str, str]]:
+    """Return each dependent object and the object that it depends on, as messages show them, in the order in which they were made.
+
+    `dependants`: relation, words before its name, and type. `silent`: the keys of those of `using` that are not listed.
+    """
+    cursor = session.begin_statement().cursor
+    ordered = [
+        (_as_told(entry), (f"{entry[1]} {_table(cursor, session, entry[0])}", f"type {registry.format_type(entry[2])}"))
+        for entry in dependants
+    ]
+    leader = 0
+    for entry in using:
+        leader = entry.key[1] if entry.on.startswith("type ") else leader  # the others depend on the last one that depends on a type
+        if entry.key not in silent:
+            ordered.append(((True, leader), (entry.shown, entry.on)))
+    return [line for _, line in sorted(ordered, key=lambda entry: entry[0])]
+
+
+def _partitioned_by(relation: Relation, column: str) -> Relation | None:
+    """Return the relation if a column is part of its partition key, so that it is dropped with the column."""
+    key_column = relation.column(column)
+    is_key = relation.partition_key is not None and key_column is not None and key_column.attnum in relation.partition_key.attnums
+    return relation if is_key else None
+
+
+def _of_columns(cursor: Cursor, database: int, columns: Iterable[tuple[int, str, int]]) -> set[tuple[int, int]]:
+    """Return the keys of the defaults, checks and indexes that are dropped with columns (relation, name, type)."""
+    names_by_relation: dict[int, set[str]] = {}
+    for oid, name, _ in columns:
+        names_by_relation.setdefault(oid, set()).add(name)
+    keys = set()
+    for oid, column_names in names_by_relation.items():
+        relation = relations.get(cursor, database, oid)
+        attnums = {column.attnum for column in relation.columns if column.name in column_names}
+        sql = "SELECT oid, adnum FROM hg.pg_attrdef WHERE dbid = ? AND adrelid = ?"
+        keys |= {(2604, default) for default, attnum in rows(cursor, sql, [database, oid]) if attnum in attnums}
+        keys |= {(2606, check.oid) for check in relation.checks if stored_expression.columns_of(check.expression, relation) & column_names}
+        for index in relation.indexes:
+            texts = [*index.expressions, *([] if index.predicate is None else [index.predicate])]
+            read = {name for text in texts for name in stored_expression.columns_of(text, relation)}
+            if read & column_names or not attnums.isdisjoint(index.attnums):
+                keys.add((1259, index.oid))
+    return keys
 
 
 def _as_told(dependant: tuple[int, str, int]) -> tuple[bool, int]:
@@ -347,50 +377,36 @@ def relabelled(value: Column, label: str, new_label: str) -> Column:
     return arrow_function(new_labels, StringType())(value)
 
 
-def _label_change(type_row: TypeRow, label: str, new_label: str) -> Substitute:
-    def change(node: Expression) -> Expression | None:
-        if not isinstance(node, Const) or node.value is None:
-            return None
-        if node.type.oid == type_row.oid and node.value == label:
-            return replace(node, value=new_label)
-        if node.type.oid == type_row.array:
-            shape, items = arrays.parse(node.value, ",")
-            return replace(node, value=arrays.print_array(shape, [new_label if item == label else item for item in items], ","))
-        return None
+def _rename_in_texts(cursor: Cursor, database: int, enum: TypeRow, label: str, new_label: str) -> None:
+    """Write the label's constants in the texts of the catalog with the new label, also those of the array type."""
+    reference = registry.reference(enum.oid)
+    literal, new_literal = ("'" + text.replace("'", "''") + f"'::{reference}" for text in (label, new_label))
 
-    return change
+    def relabelled_array(match: re.Match[str]) -> str:
+        shape, items = arrays.parse(match[1].replace("''", "'"), ",")
+        text = arrays.print_array(shape, [new_label if item == label else item for item in items], ",")
+        return match[0].replace(match[1], text.replace("'", "''"))
 
+    def changed(text: str) -> str:
+        return re.sub(rf"'((?:[^']|'')*)'::{re.escape(reference)}\[\]", relabelled_array, text).replace(literal, new_literal)
 
-def _rewrite_expressions(transaction: Transaction, database: int, before: TypeRegistry, change: Substitute | None = None) -> None:
-    """Rewrite the DEFAULT, CHECK and GENERATED expressions of the database that contain a type's name, with the types' current names."""
-    cursor = transaction.cursor
-    sql = (
-        "SELECT adrelid FROM hg.pg_attrdef WHERE dbid = ? AND contains(adbin, '::')"
-        " UNION SELECT conrelid FROM hg.pg_constraint WHERE dbid = ? AND contype = 'c' AND contains(conbin, '::')"
-    )
-    for (oid,) in rows(cursor, sql, [database, database]):
-        relation = relations.find(cursor, database, oid)
-        if relation is not None:
-            _rewrite_relation(transaction, relation, before, change)
+    stored_text.change(cursor, database, reference, changed)
 
 
-def _rewrite_relation(transaction: Transaction, relation: Relation, before: TypeRegistry, change: Substitute | None) -> None:
-    cursor, oids = transaction.cursor, transaction.engine.catalog.next_oid
-    scope = stored_expression.scope_of(relation.columns, relation.name)
-    reading = stored_expression.context().within(types=before.anywhere(), stored=True)
+def _rename_in_bounds(cursor: Cursor, database: int, enum: TypeRow, label: str, new_label: str) -> None:
+    """Write the bounds of partitions with the new label."""
 
-    def rewritten(text: str, column: TableColumn | None = None) -> str:
-        bound = binder.bind_raw(parse_expression(text), scope, reading)
-        if column is not None:
-            bound = binder.assign(bound, stored_expression.type_of(column), column.name, reading)
-        return deparse(rewriting.rewrite(bound, change) if change is not None else bound)
+    def renamed(edge: Edge) -> Edge:
+        return replace(edge, value=new_label) if not edge.infinite and edge.value == label else edge
 
-    for constraint in relation.checks:
-        text = rewritten(constraint.expression)
-        if text != constraint.expression:
-            sql = "UPDATE hg.pg_constraint SET conbin = ?, conbinpretty = ? WHERE dbid = ? AND oid = ?"
-            run(cursor, sql, [text, pretty(text), relation.database, constraint.oid])
-    for column in relation.columns:
-        old = column.generated if column.generated is not None else column.default
-        if old is not None and "::" in old and not old.startswith("nextval(") and (text := rewritten(old, column)) != old:
-            attribute.set_default(cursor, oids, relation, column.attnum, text)
+    for (oid,) in rows(cursor, "SELECT partrelid FROM hg.pg_partitioned_table WHERE dbid = ?", [database]):
+        root = partition.load(cursor, database, oid)
+        are_labels = [column.type_oid == enum.oid for column in root.key]
+        for child in root.children if any(are_labels) else ():
+            assert child.bound is not None
+            lower, upper = (
+                tuple(renamed(edge) if is_label else edge for edge, is_label in zip(edges, are_labels, strict=False))
+                for edges in (child.bound.lower, child.bound.upper)
+            )
+            values = tuple(new_label if value == label else value for value in child.bound.values)
+            partition.set_bound(cursor, child, replace(child.bound, values=values, lower=lower, upper=upper), root.key)

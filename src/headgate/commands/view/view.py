@@ -17,7 +17,6 @@ from postgast import pg_query_pb2 as pb
 from headgate.analysis import query_text
 from headgate.analysis.analyser import Analyser
 from headgate.analysis.query import Grouped, Query, RelationItem, parts, renamed
-from headgate.catalog import function as functions
 from headgate.catalog import hold
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import relation as relations
@@ -46,9 +45,6 @@ from headgate.types import registry
 
 if TYPE_CHECKING:
     from headgate.commands.table.alteration import Alteration
-
-_SHOWN_BARE = ("public", "pg_catalog")
-"""Schemas whose objects are printed unqualified if the search path has the schema."""
 
 
 _BOOLEAN = ("security_barrier", "security_invoker")
@@ -159,19 +155,9 @@ def _hold_uses(cursor: Cursor, query: Query, named: Iterable[int]) -> set[views.
 
 def _texts(query: Query, columns: Iterable[Column], cursor: Cursor, database: int, classes: Mapping[str, int]) -> Texts:
     """Return the texts of a query with the present names of all objects."""
-
-    def function(oid: int) -> tuple[str, str]:
-        called = functions.find(cursor, database, oid)
-        assert called is not None
-        return called.schema, called.name
-
-    def printed(*bare: str, pretty: bool = False) -> str:
-        objects = query_text.Objects(lambda oid: relations.get(cursor, database, oid), function, bare, classes)
-        return query_text.text(query, column_names, objects, pretty=pretty)
-
     column_names = [column.name for column in columns]
-    shown = printed(*_SHOWN_BARE), printed(*_SHOWN_BARE, pretty=True), printed("pg_catalog")
-    return Texts(printed(), *shown)
+    objects = query_text.Objects(lambda oid: relations.get(cursor, database, oid), classes)
+    return Texts(query_text.text(query, column_names, objects), query_text.text(query, column_names, objects, pretty=True))
 
 
 def _replace(existing: Relation, columns: Sequence[Column], session: Session, transaction: Transaction) -> None:

@@ -75,6 +75,13 @@ def deparse(expression: n.Expression, pretty: bool = False, types: registry.Type
     return "".join(printer.parts)
 
 
+def stored(expression: n.Expression, pretty: bool = False) -> str:
+    """Return the text for the catalog: that of pg_get_expr, with references to users' types and functions (`registry.reference`)."""
+    printer = StoredPrinter(pretty, registry.known())
+    printer.write(expression, implicit=False)
+    return "".join(printer.parts)
+
+
 @dataclass
 class Printer:
     """The text so far. `pretty` omits parentheses that precedence makes unnecessary. Both forms break lines at CASE."""
@@ -165,6 +172,18 @@ class Printer:
         raise not_supported("a subquery in an expression cannot be printed")
 
 
+class StoredPrinter(Printer):
+    """The text of an expression for the catalog."""
+
+    def type_name(self, oid: int, modifier: int) -> str:
+        """See `Printer`."""
+        return self.types.stored_name(oid, modifier)
+
+    def function_name(self, call: n.UserCall) -> str:
+        """See `Printer`."""
+        return registry.reference(call.function)
+
+
 def direction(descending: bool, first: bool) -> str:
     """Return the words after an item of ORDER BY. `first`: NULLs are first."""
     nulls = "" if first == descending else " NULLS FIRST" if first else " NULLS LAST"
@@ -205,6 +224,8 @@ def cast(out: Printer, arg: n.Expression, kind: n.TypeRef, parent: n.Expression)
     """Print ``(arg)::type`` (get_coercion_expr)."""
     if isinstance(arg, n.Const) and arg.type.oid == kind.oid and arg.type.typmod == -1:
         constant(out, arg, -1)
+    elif isinstance(parent, n.RowCoerce) and isinstance(arg, n.RowExpr):
+        out.write(arg, implicit=False)
     else:
         out.open()
         out.guarded(arg, parent, implicit=False)
@@ -240,7 +261,10 @@ def _call(out: Printer, node: n.FuncExpr, implicit: bool) -> None:
 
 def _user_call(out: Printer, node: n.UserCall, implicit: bool) -> None:
     out.say(f"{out.function_name(node)}(")
-    out.listed(node.args)
+    for index, (place, name) in enumerate(node.passed):
+        out.say(", " if index else "")
+        out.say(f"{names.quote_ident(name)} => " if name else "VARIADIC " if node.variadic and place == len(node.args) - 1 else "")
+        out.write(node.args[place], implicit=True)
     out.say(")")
 
 
