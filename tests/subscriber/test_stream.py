@@ -323,6 +323,29 @@ def test_table_sync_can_be_terminated_while_the_publisher_does_not_answer(publis
         subscriber.unsubscribe()
 
 
+def test_table_sync_that_is_terminated_has_no_error(publisher, subscriber) -> None:
+    publisher.sql("CREATE TABLE t(a int PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t")
+    subscriber.sql("CREATE TABLE t(a int PRIMARY KEY)")
+    with Proxy(publisher.server.port) as proxy:
+
+        def stall(data: bytes) -> None:
+            proxy.stalled = proxy.stalled or b"pg_get_replica_identity_index" in data
+
+        proxy.before = stall
+        conninfo = publisher.server.conninfo(publisher.name).replace(f"port={publisher.server.port}", f"port={proxy.port}")
+        options = f"slot_name = '{publisher.name}_s', disable_on_error = true"
+        subscriber.sql(f"CREATE SUBSCRIPTION s CONNECTION '{conninfo}' PUBLICATION p WITH ({options})")
+        until(lambda: proxy.stalled, "the table is not described", 60)
+        sync = f"FROM pg_stat_subscription WHERE subid = {subscriber.of_subscription('s.oid')} AND relid IS NOT NULL"
+        pid = subscriber.sql(f"SELECT pid {sync}")
+        subscriber.sql(f"SELECT pg_terminate_backend({pid})")
+        subscriber.wait(f"SELECT count(*) FROM pg_stat_activity WHERE pid = {pid}", "0", 20)
+        proxy.before, proxy.stalled = None, False
+        subscriber.wait(READY, "t")
+        assert (subscriber.counted("sync_error_count"), subscriber.of_subscription("subenabled")) == ("0", "t")
+        subscriber.unsubscribe()
+
+
 @pytest.mark.parametrize("keys", ["int PRIMARY KEY", "int"], ids=["applied by tasks", "applied by the driver"])
 def test_changes_of_a_table_outside_the_subscription_are_counted_once(publisher, subscriber, keys: str) -> None:
     publisher.sql(f"CREATE TABLE t(a {keys}); CREATE TABLE outside(a int); CREATE PUBLICATION p FOR TABLE t")

@@ -83,7 +83,7 @@ class PublisherConnection(Link):
         try:
             row = _expect(self.query(" ".join(words)), 4)[0]
         except PostgresError as error:
-            raise _about(error, "08P01", f'could not create replication slot "{name}"') from error
+            raise prefixed(error, "08P01", f'could not create replication slot "{name}"') from error
         return CreatedSlot(row[0] or name, Lsn.parse(row[1] or ""), row[2])
 
     def alter_slot(self, name: str, *, failover: bool) -> None:
@@ -91,7 +91,7 @@ class PublisherConnection(Link):
         try:
             self.query(f"ALTER_REPLICATION_SLOT {quote_ident(name)} ( FAILOVER {'true' if failover else 'false'} );")
         except PostgresError as error:
-            raise _about(error, "08P01", f'could not alter replication slot "{name}"') from error
+            raise prefixed(error, "08P01", f'could not alter replication slot "{name}"') from error
 
     def drop_slot(self, name: str, *, missing_ok: bool = False) -> bool:
         """Run DROP_REPLICATION_SLOT … WAIT. Return whether the slot existed. Raise 08006 ``could not drop replication slot …``."""
@@ -100,7 +100,7 @@ class PublisherConnection(Link):
         except PostgresError as error:
             if missing_ok and error.sqlstate == "42704":
                 return False
-            raise _about(error, "08006", f'could not drop replication slot "{name}" on publisher') from error
+            raise prefixed(error, "08006", f'could not drop replication slot "{name}" on publisher') from error
         return True
 
     # ---- the stream -------------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ class PublisherConnection(Link):
             if result.status != pq.ExecStatus.COPY_BOTH:
                 raise self._failed(result)
         except PostgresError as error:
-            raise _about(error, "08P01", "could not start WAL streaming") from error
+            raise prefixed(error, "08P01", "could not start WAL streaming") from error
         self.streaming = True
 
     def receive(self, limit: int = 256 << 10) -> list[bytes] | None:
@@ -196,7 +196,7 @@ class PublisherConnection(Link):
                     self._pgconn.put_copy_end()
                     self._flush()
             elif result.status not in (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK):
-                raise _about(self._failed(result), "08P01", "could not receive data from WAL stream")
+                raise prefixed(self._failed(result), "08P01", "could not receive data from WAL stream")
             result = self._result()
 
     def wait(self, timeout: float | None) -> bool:
@@ -272,6 +272,6 @@ def _expect(rows: list[Row], fields: int) -> list[Row]:
     return rows
 
 
-def _about(error: PostgresError, sqlstate: str, text: str) -> PostgresError:
+def prefixed(error: PostgresError, sqlstate: str, text: str) -> PostgresError:
     """Wrap an error of the publisher in PostgreSQL's error text. The error of a stopped worker is returned unchanged."""
     return error if error.sqlstate == "57P01" and error.severity is Severity.FATAL else PostgresError(sqlstate, f"{text}: {error.message}")

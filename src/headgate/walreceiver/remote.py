@@ -14,7 +14,7 @@ from headgate.errors import PostgresError
 from headgate.sql.names import qualified, quote_ident
 from headgate.types import registry
 from headgate.walreceiver import answer
-from headgate.walreceiver.connection import PublisherConnection, literal
+from headgate.walreceiver.connection import PublisherConnection, literal, prefixed
 from headgate.walreceiver.link import Row
 
 
@@ -57,7 +57,7 @@ def missing_publications(connection: PublisherConnection, publications: Sequence
     try:
         rows = connection.query(f"SELECT t.pubname FROM\n pg_catalog.pg_publication t WHERE\n t.pubname IN ({listed})", 1)
     except PostgresError as error:
-        raise PostgresError("XX000", f"could not receive list of publications from the publisher: {error.message}") from error
+        raise prefixed(error, "XX000", "could not receive list of publications from the publisher") from error
     existing = {row[0] for row in rows}
     return [name for name in publications if name not in existing]
 
@@ -81,7 +81,7 @@ def published_tables(connection: PublisherConnection, publications: Sequence[str
     try:
         rows = connection.query(sql, 3 if has_lists else 2)
     except PostgresError as error:
-        raise PostgresError("08006", f"could not receive list of replicated tables from the publisher: {error.message}") from error
+        raise prefixed(error, "08006", "could not receive list of replicated tables from the publisher") from error
     tables: dict[tuple[str, str], PublishedTable] = {}
     for row in rows:
         schema, name = str(row[0]), str(row[1])
@@ -251,7 +251,7 @@ def _query(connection: PublisherConnection, sql: str, about: str, fields: int) -
     try:
         return connection.query(sql, fields)
     except PostgresError as error:
-        raise PostgresError("08006", f"{about}: {error.message}") from error
+        raise prefixed(error, "08006", about) from error
 
 
 def _list(names: Sequence[str]) -> str:

@@ -51,7 +51,7 @@ from headgate.subscriber.synchronization import reconciliation
 from headgate.subscriber.synchronization.copy_target import BEGIN, PIECE, CopyTarget, CopyTask
 from headgate.walreceiver import answer
 from headgate.walreceiver.answer import PublisherError
-from headgate.walreceiver.connection import CreatedSlot, PublisherConnection, literal
+from headgate.walreceiver.connection import CreatedSlot, PublisherConnection, literal, prefixed
 from headgate.walreceiver.remote import RemoteRelation, copy_command, fetch_relation
 
 if TYPE_CHECKING:
@@ -249,7 +249,7 @@ class InitialCopy:
         try:
             connection.query("COMMIT")
         except PostgresError as error:
-            raise PostgresError("08006", f"table copy could not finish transaction on publisher: {error.message}") from error
+            raise prefixed(error, "08006", "table copy could not finish transaction on publisher") from error
 
     def _single(self, _: CreatedSlot, reader: PublisherConnection, transaction: Transaction, remote: RemoteRelation) -> None:
         self._copy_in_driver(reader, transaction, self.target(transaction, remote))
@@ -450,7 +450,7 @@ def _begin(connection: PublisherConnection) -> None:
     try:
         connection.query(BEGIN)
     except PostgresError as error:
-        raise PostgresError("08006", f"table copy could not start transaction on publisher: {error.message}") from error
+        raise prefixed(error, "08006", "table copy could not start transaction on publisher") from error
 
 
 def page_ranges(pages: int, workers: int, cores: int) -> list[str]:
