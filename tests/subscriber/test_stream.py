@@ -346,6 +346,26 @@ def test_table_sync_that_is_terminated_has_no_error(publisher, subscriber) -> No
         subscriber.unsubscribe()
 
 
+def test_apply_worker_can_be_terminated_while_it_looks_for_tables_on_a_silent_publisher(publisher, subscriber) -> None:
+    publisher.sql("CREATE TABLE t(a int PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t")
+    with Proxy(publisher.server.port) as proxy:
+        conninfo = publisher.server.conninfo(publisher.name).replace(f"port={publisher.server.port}", f"port={proxy.port}")
+        options = f"slot_name = '{publisher.name}_s', create_tables = true"
+        subscriber.sql(f"CREATE SUBSCRIPTION s CONNECTION '{conninfo}' PUBLICATION p WITH ({options})")
+        subscriber.wait(READY, "t")
+
+        def stall(data: bytes) -> None:
+            proxy.stalled = proxy.stalled or b"pg_publication_tables" in data
+
+        proxy.before = stall
+        until(lambda: proxy.stalled, "the worker does not look for tables", 60)
+        pid = subscriber.sql(f"SELECT pid FROM pg_stat_subscription WHERE subid = {subscriber.of_subscription('s.oid')} AND relid IS NULL")
+        subscriber.sql(f"SELECT pg_terminate_backend({pid})")
+        subscriber.wait(f"SELECT count(*) FROM pg_stat_activity WHERE pid = {pid}", "0", 20)
+        proxy.before, proxy.stalled = None, False
+        subscriber.unsubscribe()
+
+
 @pytest.mark.parametrize("keys", ["int PRIMARY KEY", "int"], ids=["applied by tasks", "applied by the driver"])
 def test_changes_of_a_table_outside_the_subscription_are_counted_once(publisher, subscriber, keys: str) -> None:
     publisher.sql(f"CREATE TABLE t(a {keys}); CREATE TABLE outside(a int); CREATE PUBLICATION p FOR TABLE t")

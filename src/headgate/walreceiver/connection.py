@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import psycopg
@@ -52,8 +52,8 @@ class CreatedSlot:
 class PublisherConnection(Link):
     """A replication connection to a publisher."""
 
-    def __init__(self, pgconn: PGconn, waker: Waker | None) -> None:
-        super().__init__(pgconn, waker)
+    def __init__(self, pgconn: PGconn, waker: Waker | None, check: Callable[[], None] | None = None) -> None:
+        super().__init__(pgconn, waker, check)
         self.streaming = False
         self._failure: psycopg.Error | None = None
         """The error that came after the last frames that `receive` has returned. The next call raises it."""

@@ -1,8 +1,9 @@
 """A session with a publisher through libpq (`psycopg.pq`): connecting, SQL, and all waits.
 
-`connection.PublisherConnection` adds the replication protocol. One thread uses it at a time. All waits are on the socket and a `Waker`, so
-that a worker can be stopped anywhere. libpq handles conninfo, TLS, SCRAM, service files and .pgpass. The startup parameters are those of a
-PostgreSQL 15 subscriber (libpqrcv_connect in libpqwalreceiver.c), and further settings that affect text output (`TEXT_SETTINGS`).
+`connection.PublisherConnection` adds the replication protocol. One thread uses it at a time. All waits are on the socket and a `Waker`, or
+call a function periodically, so that a worker can be stopped anywhere. libpq handles conninfo, TLS, SCRAM, service files and .pgpass. The
+startup parameters are those of a PostgreSQL 15 subscriber (libpqrcv_connect in libpqwalreceiver.c), and further settings that affect text
+output (`TEXT_SETTINGS`).
 
 Errors are PostgresError: 08006 for the session, `answer.PublisherError` for errors of the publisher.
 """
@@ -13,6 +14,7 @@ import contextlib
 import re
 import select
 import time
+from collections.abc import Callable
 from typing import Self
 
 import psycopg
@@ -27,6 +29,7 @@ from headgate.walreceiver.waker import Waker
 
 OPTIONS = "".join(f" -c {name}={value}" for name, value in TEXT_SETTINGS.items())
 Row = tuple[str | None, ...]
+CHECK_SECONDS = 0.5
 
 
 def check_conninfo(conninfo: str) -> None:
@@ -46,20 +49,25 @@ def terminated() -> PostgresError:
 class Link:
     """A session with a publisher, as the module describes."""
 
-    def __init__(self, pgconn: PGconn, waker: Waker | None) -> None:
+    def __init__(self, pgconn: PGconn, waker: Waker | None, check: Callable[[], None] | None = None) -> None:
         self._pgconn = pgconn
         self._waker = waker
+        self._check = check
 
     # ---- opening and closing ----------------------------------------------------------------------------
 
     @classmethod
-    def open(cls, conninfo: str, application_name: str, *, waker: Waker | None = None, replication: bool = True) -> Self:
+    def open(
+        cls, conninfo: str, application_name: str, *, waker: Waker | None = None, check: Callable[[], None] | None = None,
+        replication: bool = True,
+    ) -> Self:  # fmt: skip
         """Connect and clear the search path.
 
         Args:
             conninfo: of the subscription.
             application_name: the fallback; ``application_name=`` in `conninfo` wins.
             waker: ends waits; a stopped one raises 57P01.
+            check: called every CHECK_SECONDS during waits, and may raise to end them; for callers that have no waker.
             replication: False gives an ordinary session (a second reader under an exported snapshot).
 
         Raises:
@@ -74,7 +82,7 @@ class Link:
         text = conninfos.make_conninfo(conninfo, **parts)
         limit = _connect_timeout(conninfo_options.get("connect_timeout"))
         pgconn = pq.PGconn.connect_start(text.encode())
-        link = cls(pgconn, waker)
+        link = cls(pgconn, waker, check)
         try:
             link._finish_connecting(None if limit is None else time.monotonic() + limit)
             pgconn.nonblocking = 1
@@ -255,11 +263,23 @@ class Link:
         poll.register(socket, select.POLLIN | (select.POLLOUT if write else 0))
         if waker is not None:
             poll.register(waker.fileno(), select.POLLIN)
-        ready = dict(poll.poll(None if timeout is None else max(timeout, 0) * 1000))
+        ready = self._poll(poll, timeout)
         if waker is not None and waker.fileno() in ready:
             waker.clear()
             self._check_stopped()
         return socket in ready
+
+    def _poll(self, poll: select.poll, timeout: float | None) -> dict[int, int]:
+        """Return the events of the next ready descriptors, none after the timeout."""
+        if self._check is None:
+            return dict(poll.poll(None if timeout is None else max(timeout, 0) * 1000))
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            self._check()
+            seconds = CHECK_SECONDS if deadline is None else min(CHECK_SECONDS, max(deadline - time.monotonic(), 0))
+            events = poll.poll(seconds * 1000)
+            if events or (deadline is not None and time.monotonic() >= deadline):
+                return dict(events)
 
     def _check_stopped(self) -> None:
         """Raise 57P01 if the waker has been stopped, in loops that may always find input and never wait."""

@@ -69,7 +69,7 @@ def acting(node: NodeParts, subscription: Subscription, stopping: Callable[[], N
 
 def join(node: NodeParts, subscription: Subscription, stopping: Callable[[], None], jobs: Jobs) -> list[str]:
     """Add the published tables that are not in the subscription yet, for the initial copy. Missing tables are created. Return log lines."""
-    with PublisherConnection.open(subscription.conninfo, subscription.name) as connection:
+    with PublisherConnection.open(subscription.conninfo, subscription.name, check=stopping) as connection:
         if not subscription_tables.has_new(node.catalog, connection, subscription):
             return []
         return _join(node, subscription, connection, stopping, jobs)

@@ -157,7 +157,7 @@ def evolve(
     catalog: Definitions | None,
 ) -> Evolved:
     """Make the local tables follow those of the publisher. `catalog` as in `Evolve`."""
-    position, remote = (INVALID, catalog) if catalog is not None else _read(subscription, tables)
+    position, remote = (INVALID, catalog) if catalog is not None else _read(subscription, tables, stopping)
     unclear: set[int] = set()
     warnings: list[str] = []
     done: list[str] = []
@@ -187,9 +187,9 @@ def evolve(
     return Evolved(tuple(numbers), tuple(pending), position, frozenset(unclear))
 
 
-def _read(subscription: Subscription, tables: Sequence[DescribedTable]) -> tuple[Lsn, Definitions]:
+def _read(subscription: Subscription, tables: Sequence[DescribedTable], check: Callable[[], None]) -> tuple[Lsn, Definitions]:
     """Return the end of the publisher's log, and its catalog after that."""
-    with PublisherConnection.open(subscription.conninfo, subscription.name) as connection:
+    with PublisherConnection.open(subscription.conninfo, subscription.name, check=check) as connection:
         position = connection.identify_system().position
         return position, definition.read(
             connection, [PublishedTable(table.schema, table.name) for table in tables], announced_types(tables)
@@ -465,7 +465,7 @@ class _Follower:
         default_value = "NULL" if column.added_with is None else literal(column.added_with)
         table = qualified(self.description.schema, self.description.name)
         query = f"SELECT 1 FROM {table} WHERE {as_text(column.name, column.type_oid)} IS DISTINCT FROM {default_value} LIMIT 1"
-        with PublisherConnection.open(self.subscription.conninfo, self.subscription.name) as connection:
+        with PublisherConnection.open(self.subscription.conninfo, self.subscription.name, check=self.session.check_cancel) as connection:
             return bool(connection.query(query)) if self._is_there(connection, column) else True
 
     def _is_there(self, connection: PublisherConnection, column: DefinedColumn) -> bool:
