@@ -323,6 +323,22 @@ def test_table_sync_can_be_terminated_while_the_publisher_does_not_answer(publis
         subscriber.unsubscribe()
 
 
+def test_dropped_subscription_leaves_no_slot_that_a_table_sync_could_not_drop(publisher, subscriber) -> None:
+    publisher.sql("CREATE TABLE t(a int PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t")
+    subscriber.sql("CREATE TABLE t(a int PRIMARY KEY)")
+    with Proxy(publisher.server.port) as proxy:
+
+        def cut(data: bytes) -> None:
+            if b"DROP_REPLICATION_SLOT" in data:
+                raise ConnectionError
+
+        proxy.before = cut
+        subscriber.sql(publisher.subscription().replace(f"port={publisher.server.port}", f"port={proxy.port}"))
+        subscriber.wait("SELECT srsubstate IN ('s', 'r') FROM pg_subscription_rel", "t")
+        subscriber.sql(f"ALTER SUBSCRIPTION s CONNECTION '{publisher.conninfo}'; DROP SUBSCRIPTION s")
+    assert publisher.sql("SELECT count(*) FROM pg_replication_slots WHERE database = current_database()") == "0"
+
+
 def test_table_sync_that_is_terminated_has_no_error(publisher, subscriber) -> None:
     publisher.sql("CREATE TABLE t(a int PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t")
     subscriber.sql("CREATE TABLE t(a int PRIMARY KEY)")

@@ -19,7 +19,7 @@ from postgast import pg_query_pb2 as pb
 from headgate.catalog.replication import origin as origins
 from headgate.catalog.replication import subscription as subscriptions
 from headgate.catalog.replication import subscription_history, subscription_resync
-from headgate.catalog.replication.subscription import Subscription, SyncState
+from headgate.catalog.replication.subscription import COPIED, Subscription, SyncState
 from headgate.catalog.replication.subscription_resync import Method
 from headgate.commands import lookup, privilege
 from headgate.commands.result import CommandResult
@@ -484,14 +484,17 @@ def drop(node: pb.DropSubscriptionStmt, session: Session) -> CommandResult:
     session.after_commit(lambda: _clean_up(session, oid))
     session.after_rollback(lambda: _release(launcher, oid))
     launcher.hold(oid, session.check_cancel)
-    tables = [member for member in subscriptions.tables(cursor, oid) if member.state != SyncState.READY]
+    tables = subscriptions.tables(cursor, oid)
+    with_origin = {position.name for position in origins.all_progress(cursor)}
+    unfinished = [
+        member.relation for member in tables if member.state not in COPIED or f"pg_{oid}_{member.relation}" in with_origin
+    ]  # an origin is dropped after its sync slot
     subscriptions.drop(cursor, oid)
-    for member in tables:
-        origins.drop(cursor, f"pg_{oid}_{member.relation}", missing_ok=True)
+    for relation in unfinished:
+        origins.drop(cursor, f"pg_{oid}_{relation}", missing_ok=True)
     origins.drop(cursor, f"pg_{oid}", missing_ok=True)
-    unfinished = [member for member in tables if member.state != SyncState.SYNCDONE]
     if subscription.slot_name is not None or unfinished:
-        subscription_tables.drop_slots(session, subscription, [member.relation for member in unfinished])
+        subscription_tables.drop_slots(session, subscription, unfinished)
     return CommandResult("DROP SUBSCRIPTION")
 
 

@@ -18,7 +18,7 @@ from headgate.catalog.relation.relation_kind import TABLE_KINDS
 from headgate.catalog.replication import origin as origins
 from headgate.catalog.replication import subscription as subscriptions
 from headgate.catalog.replication import subscription_column, subscription_history, subscription_resync
-from headgate.catalog.replication.subscription import Subscription, SubscriptionRel, SyncState
+from headgate.catalog.replication.subscription import COPIED, Subscription, SubscriptionRel, SyncState
 from headgate.commands import lookup
 from headgate.commands.session import Session
 from headgate.commands.subscription.publisher_session import connected
@@ -173,10 +173,10 @@ def refresh(
             continue
         session.parts.launcher.stop_table(subscription.oid, oid, session.check_cancel)
         subscriptions.drop_table(cursor, subscription.oid, oid)
-        if member.state == SyncState.READY:
-            continue
-        origins.drop(cursor, f"pg_{subscription.oid}_{oid}", missing_ok=True)
-        if member.state != SyncState.SYNCDONE:
+        origin = f"pg_{subscription.oid}_{oid}"
+        has_slot = member.state not in COPIED or origins.find(cursor, origin) is not None  # an origin is dropped after its sync slot
+        origins.drop(cursor, origin, missing_ok=True)
+        if has_slot:
             connection.drop_slot(session.parts.launcher.sync_slot_name(subscription.oid, oid), missing_ok=True)
 
 
