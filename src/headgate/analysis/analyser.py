@@ -93,7 +93,7 @@ class Analyser:
         if node.locking_clause and node.values_lists:
             strength = command_tag.STRENGTHS[unwrap(node.locking_clause[0]).strength]
             raise PostgresError("0A000", f"{strength} cannot be applied to VALUES")
-        own_locks = row_locking.of_query(node, locks, self.ctes)
+        own_locks = row_locking.of_query(node, locks, self.ctes, in_view=self.in_view)
         if node.into_clause.ByteSize():
             raise PostgresError("42601", "SELECT ... INTO is not allowed here")
         if node.op != pb.SETOP_NONE:

@@ -18,16 +18,18 @@ from headgate.sql import command_tag
 from headgate.sql.parser import position, unwrap
 
 
-def of_query(node: pb.SelectStmt, inherited: Sequence[RowLock], ctes: Container[str]) -> tuple[RowLock, ...]:
+def of_query(node: pb.SelectStmt, inherited: Sequence[RowLock], ctes: Container[str], *, in_view: bool) -> tuple[RowLock, ...]:
     """Return the locking clauses that apply to the FROM of a SELECT: its own and those of the enclosing query.
 
-    Raise 0A000, 42601 or 42P01 if they name items that cannot be locked.
+    Raise 0A000, 42601 or 42P01 if they name items that cannot be locked. The text of a view (`in_view`) was checked by CREATE VIEW. Its
+    FROM has references, so it does not tell the names of tables.
     """
     locks = list(inherited)
     for item in node.locking_clause:
         clause = unwrap(item)
         strength = command_tag.STRENGTHS[clause.strength]
-        _check_named(clause, strength, node, ctes)
+        if not in_view:
+            _check_named(clause, strength, node, ctes)
         locks.append(RowLock(strength, clause.wait_policy, frozenset(unwrap(name).relname for name in clause.locked_rels)))
     if locks:
         _check_clauses(node, locks[-1].strength)
