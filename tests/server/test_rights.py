@@ -216,3 +216,25 @@ def test_privileges_follow_the_current_role_in_the_whole_matrix(both: Both) -> N
 
 def test_replication_is_permitted_as_in_postgresql(both: Both) -> None:
     assert differences(both, replication) == {}
+
+
+@pytest.mark.parametrize("isolation", ["READ COMMITTED", "REPEATABLE READ"])
+def test_revoked_execute_is_lost_in_an_open_transaction(postgres: Server, node: Server, isolation: str) -> None:
+    outcomes = [_calls_around_revoke(server, isolation) for server in (postgres, node)]
+    assert outcomes == [[[(2,)], "42501"]] * 2
+
+
+def _calls_around_revoke(server: Server, isolation: str) -> list[object]:
+    """Return the results of a call before and after another session revokes EXECUTE. The query locks a table, as PostgreSQL requires."""
+    conninfo = server.conninfo(server.new_database())
+    with psycopg.connect(conninfo, autocommit=True) as owner, psycopg.connect(conninfo, autocommit=True) as caller:
+        owner.execute("CREATE TABLE t (i int); INSERT INTO t VALUES (1); GRANT SELECT ON t TO public")
+        owner.execute("CREATE FUNCTION f(i int) RETURNS int LANGUAGE plpgsql AS $$ BEGIN RETURN i + 1; END $$")
+        owner.execute("DROP ROLE IF EXISTS f_caller; CREATE ROLE f_caller")
+        caller.execute("SET SESSION AUTHORIZATION f_caller")
+        caller.execute(f"BEGIN ISOLATION LEVEL {isolation}")
+        results: list[object] = [caller.execute("SELECT f(i) FROM t").fetchall()]
+        owner.execute("REVOKE EXECUTE ON FUNCTION f(int) FROM public")
+        with pytest.raises(psycopg.Error) as raised:
+            caller.execute("SELECT f(i) FROM t")
+        return [*results, raised.value.sqlstate]

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from headgate.catalog.cursor import CatalogCursor
 from headgate.catalog.function import UserFunction
-from headgate.catalog.physical import Cursor, one
 from headgate.catalog.security import acl
+from headgate.catalog.security.rights import one
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
 
 _KINDS = {"f": "function", "p": "procedure"}
 
 
-def may_execute(cursor: Cursor, user: str, database: int, oid: int) -> bool:
+def may_execute(cursor: CatalogCursor, user: str, database: int, oid: int) -> bool:
     function_row = one(cursor, "SELECT proowner, proacl FROM hg.pg_proc WHERE dbid = ? AND oid = ?", [database, oid])
     if function_row is None:
         return True
