@@ -62,7 +62,6 @@ class Sender:
         begin = max(start, confirmed)
         if plugin_options.two_phase:
             self.node.slots.enable_two_phase(self.name, begin)
-        self.statistics = self.node.senders.enter(host.pid)
         self.timeout: float = host.settings.milliseconds("wal_sender_timeout") / 1000
         settings = host.settings
         self.stream = Stream(
@@ -79,6 +78,7 @@ class Sender:
             ),
             self.node.changes,
         )
+        self.statistics = self.node.senders.enter(host.pid)  # last, because only `close` removes the entry
         self.statistics.sent = begin
         self._last_reply = time.monotonic()
         self._has_pinged = False
