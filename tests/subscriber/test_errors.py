@@ -8,7 +8,9 @@ import pytest
 from tests.conftest import until
 from tests.subscriber.conftest import READY, Publisher, Subscriber
 
+from headgate.errors import PostgresError
 from headgate.subscriber.rows import conflict
+from headgate.subscriber.synchronization.initial_copy import PARALLEL_SIZE
 
 TABLE = "CREATE TABLE t(id int PRIMARY KEY, b text)"
 
@@ -235,3 +237,28 @@ def test_error_of_a_task_keeps_its_cause() -> None:
     apply_place = conflict.ApplyPlace()
     error = conflict.carried(raised, apply_place)
     assert (error.sqlstate, error.message, apply_place.column, error.__cause__) == ("22P02", "bad value", "v", raised)
+
+
+def test_error_of_a_copy_task_keeps_its_context() -> None:
+    context = "COPY t, column v"
+    raised = conflict.carry(PostgresError("22P02", "bad value", "A detail.", hint="A hint.", context=context), conflict.ApplyPlace())
+    error = conflict.carried(raised, conflict.ApplyPlace())
+    assert (error.sqlstate, error.message, error.detail, error.hint, error.context) == (
+        "22P02",
+        "bad value",
+        "A detail.",
+        "A hint.",
+        context,
+    )
+
+
+def test_failed_parallel_copy_names_the_column(publisher, subscriber) -> None:
+    publisher.sql("CREATE TABLE t (id int PRIMARY KEY, v text) WITH (fillfactor = 10)")  # pages that are nearly empty
+    publisher.sql(
+        "INSERT INTO t SELECT i, CASE i WHEN 7 THEN 'x' ELSE repeat('1', 5) || repeat(' ', 700) END FROM generate_series(1, 8000) i"
+    )
+    assert int(publisher.sql("SELECT pg_relation_size('t')")) >= PARALLEL_SIZE
+    publisher.sql("CREATE PUBLICATION p FOR TABLE t")
+    subscriber.sql("CREATE TABLE t (id int PRIMARY KEY, v int)")
+    subscriber.sql(publisher.subscription())
+    assert subscriber.log.error('invalid input syntax for type integer: "x"').context == "COPY t, column v"

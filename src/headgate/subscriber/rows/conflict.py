@@ -81,9 +81,8 @@ _CARRIED = re.compile(r"\|PLACE\|([^|\n]*)\|([^|\n]*)(\|PUBLISHER\|)?")
 
 def carry(error: PostgresError, place: ApplyPlace) -> RuntimeError:
     """Return the exception with which a Spark task reports an error and its place."""
-    detail = f"|DETAIL|{error.detail}" if error.detail else ""
     origin = "|PUBLISHER|" if isinstance(error, PublisherError) else ""
-    text = f"{error.message}{detail}|PLACE|{place.message}|{place.column or ''}{origin}".replace("\n", " ")
+    text = f"{failure.told(error)}|PLACE|{place.message}|{place.column or ''}{origin}".replace("\n", " ")
     return RuntimeError(failure.marked(error.sqlstate, text))
 
 
