@@ -150,7 +150,7 @@ class SessionHost:
 
     def cast(self, value: Value, target: TypeRef) -> Value:
         """Cast a value as in an assignment, or else by its text (exec_cast_value). A value of unknown type is read as the target type."""
-        domain = registry.known().find(target.oid) if target.oid >= registry.FIRST_USER_OID else None
+        domain = registry.known().find(target.oid)
         if domain is not None and domain.kind is TypeKind.DOMAIN and (value.type.oid != target.oid or value.text is None):
             return self._checked(value, domain)
         if value.type.oid == target.oid and target.typmod in (-1, value.type.typmod):
