@@ -62,6 +62,8 @@ def by_function(node: n.FuncExpr, args: list[str], env: Env) -> str:
 
 def _apply_modifier(sql: str, target: int, node: n.FuncExpr) -> str:
     modifier = node.type.typmod
+    if isinstance(node.args[0], n.Const) and node.args[0].value is None:
+        return sql
     explicit = len(node.args) < 3 or (isinstance(node.args[2], n.Const) and node.args[2].value == "t")
     if target == t.NUMERIC and modifier >= 4 and (modifier - 4) >> 16 <= MAX_DIGITS and (modifier - 4) & 0x7FF < MAX_DIGITS:
         return f"CAST({sql} AS DECIMAL({(modifier - 4) >> 16},{(modifier - 4) & 0x7FF}))"
