@@ -6,12 +6,13 @@ Called by `upgrade`. In format 4, a name without a schema meant a built-in objec
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
+from headgate.catalog.function import SEPARATOR
 from headgate.catalog.physical import Cursor, rows, run
+from headgate.catalog.stored_text import Texts, rewrite
 from headgate.errors import PostgresError
 from headgate.sql.names import quote_ident, strings
 from headgate.sql.parser import ParseNode, parse, walk
@@ -19,9 +20,7 @@ from headgate.types.registry import reference
 
 _IDENTIFIER = r'(?:"(?:[^"]|"")*"|[^\W\d][\w$]*)'
 _NAME = re.compile(rf"{_IDENTIFIER}(?:\.{_IDENTIFIER})*")
-_DEFAULTS = "\x1f, "
-"""The separator of the defaults of arguments in pg_proc."""
-_EXPRESSIONS = (
+_EXPRESSIONS: tuple[Texts, ...] = (
     ("pg_attrdef", "oid", ("adbin", "adbinpretty")),
     ("pg_constraint", "oid", ("conbin", "conbinpretty")),
     ("pg_index", "indexrelid", ("indexprs", "indexprlist", "indpred", "indpredpretty")),
@@ -38,21 +37,13 @@ def refer(cursor: Cursor) -> None:
     """Write the texts of all databases with references. Of a view's texts, those that had other names are dropped."""
     for (database,) in rows(cursor, "SELECT oid FROM hg.pg_database"):
         names = _Names.read(cursor, database)
-        for catalog, key, columns in _EXPRESSIONS:
-            _rewrite(cursor, database, catalog, key, columns, names.in_expressions)
+        for texts_of in _EXPRESSIONS:
+            rewrite(cursor, database, texts_of, names.in_expressions)
         run(cursor, "UPDATE hg.pg_rewrite SET ev_action = ev_query WHERE dbid = ? AND ev_query IS NOT NULL", [database])
-        _rewrite(cursor, database, "pg_rewrite", "oid", ("ev_action", "ev_pretty"), names.in_statement)
+        rewrite(cursor, database, ("pg_rewrite", "oid", ("ev_action", "ev_pretty")), names.in_statement)
         _rewrite_functions(cursor, database, names)
     for column in ("ev_query", "ev_qualified"):
         run(cursor, f"ALTER TABLE hg.pg_rewrite DROP COLUMN IF EXISTS {column}")
-
-
-def _rewrite(cursor: Cursor, database: int, catalog: str, key: str, columns: tuple[str, ...], change: Callable[[str], str]) -> None:
-    for oid, *texts in rows(cursor, f"SELECT {key}, {', '.join(columns)} FROM hg.{catalog} WHERE dbid = ?", [database]):
-        changed = [[change(item) for item in text] if isinstance(text, list) else text and change(text) for text in texts]
-        if changed != texts:
-            assignments = ", ".join(f"{column} = ?" for column in columns)
-            run(cursor, f"UPDATE hg.{catalog} SET {assignments} WHERE dbid = ? AND {key} = ?", [*changed, database, oid])
 
 
 def _rewrite_functions(cursor: Cursor, database: int, names: _Names) -> None:
@@ -111,7 +102,7 @@ class _Names:
 
     def in_expressions(self, text: str) -> str:
         """Return expressions, separated by commas, with references."""
-        return _DEFAULTS.join(self.in_statement(part, "SELECT ") for part in text.split(_DEFAULTS))
+        return SEPARATOR.join(self.in_statement(part, "SELECT ") for part in text.split(SEPARATOR))
 
     def in_statement(self, text: str, before: str = "", after: str = "") -> str:
         """Return a text with references, or unchanged if it is not a statement together with the texts around it."""
