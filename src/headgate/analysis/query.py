@@ -7,7 +7,7 @@ relations of the statement can be joined.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeAlias
 
@@ -333,6 +333,15 @@ def parts(part: object) -> Iterator[Part]:
         kind: type = type(part)
         for name in _visited(kind):
             yield from parts(getattr(part, name))
+
+
+def used_keys(query: Query, needed: Collection[int]) -> frozenset[str]:
+    """Return the keys of the columns and rows that a query references if only the columns of its SELECT list at these places are needed."""
+    used: object = query
+    if isinstance(query.body, Select):
+        targets = tuple(target for place, target in enumerate(query.body.targets) if place in needed)
+        used = replace(query, body=replace(query.body, targets=targets))
+    return frozenset(node.key for node in parts(used) if isinstance(node, ColumnRef))
 
 
 def every_column(source: FromItem, columns: Sequence[PlanColumn]) -> Query:

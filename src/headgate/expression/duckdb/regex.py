@@ -24,6 +24,9 @@ _ONE_WAY = re.compile(rf"\^?{_ATOM}*(?:{_ATOM}[*+])?\$?", re.DOTALL)
 """A sequence of atoms, of which the last may be repeated without limit."""
 _GROUP = re.compile(rf"\^?{_ATOM}*\((?!\?)({_ATOM}[*+]?)\){_ATOM}*(?:\.\*|\((?P<words>\w+(?:\|\w+)+)\))?\$?", re.DOTALL)
 """One atom in parentheses, which may be repeated, between others. It may be followed by any text, or by one of several words."""
+_DOTS = re.compile(rf"\^?(?:{_ATOM}|\.(?:[*+]|\{{\d{{1,3}},\}}))*\((?!\?)\.[*+]\)(?:{_ATOM}|\.(?:[*+]|\{{\d{{1,3}},\}}))*\$?", re.DOTALL)
+"""Single characters, and any text between them, once in parentheses. The match may end in several places. Both engines take the last end,
+and then the longest text for each dot from left to right."""
 _PIECE = re.compile(rf"(?P<open>\((?!\?))|(?P<close>\))|(?P<atom>{_ATOM})(?P<times>[*+?]?)", re.DOTALL)
 _LONGEST = 1_000
 """Maximum length in characters of a pattern that is analyzed piece by piece."""
@@ -59,13 +62,15 @@ def matches(options: str = "", *, negated: bool = False) -> DuckdbForm:
 
 
 def _groups(pattern: str) -> int | None:
-    """Return the number of groups in a pattern that matches any text in at most one way. Return None if that cannot be shown.
+    """Return the number of groups in a pattern of which both engines find the same match. Return None if that cannot be shown.
 
     An atom that may be repeated or missing ends where the next begins, if they have no character in common. If the same atom follows, the
     first one matches everything.
     """
     if len(pattern) > _LONGEST:
         return None
+    if _DOTS.fullmatch(pattern):
+        return 1
     whole = _GROUP.fullmatch(pattern)
     if whole is not None:
         words = (whole["words"] or "").split("|")
@@ -100,8 +105,18 @@ def _position_pattern(node: n.Expression, env: Env) -> tuple[str, int]:
 
 def extracted(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
     """Return substring(text from pattern): the text of the group if there is one, otherwise of the match."""
+    return _if_matched("{}", operands, args, env)
+
+
+def matched(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
+    """Return regexp_match(text, pattern): the same text as the only element of an array."""
+    return _if_matched("[{}]", operands, args, env)
+
+
+def _if_matched(result: str, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
     pattern, group = _position_pattern(operands[1], env)
-    return f"CASE WHEN regexp_matches({args[0]}, {pattern}, 's') THEN regexp_extract({args[0]}, {pattern}, {group}, 's') END"
+    text = f"regexp_extract({args[0]}, {pattern}, {group}, 's')"
+    return f"CASE WHEN regexp_matches({args[0]}, {pattern}, 's') THEN {result.format(text)} END"
 
 
 def replaced(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:

@@ -28,6 +28,7 @@ from headgate.analysis.query import (
     SubqueryItem,
     parts,
     reference,
+    used_keys,
 )
 from headgate.catalog import procedure, system_view
 from headgate.catalog.dynamic import arrow_table
@@ -70,7 +71,7 @@ def compile(planner: CatalogPlanner, item: FromItem) -> Source:  # noqa: A001 (a
             return _with_query(planner, item)
         case SubqueryItem():
             alias = planner.alias()
-            sql = planner.query(item.query)
+            sql = planner.query(item.query, needed=_needed(planner, item) if planner.view_depth else None)
             _place(planner, item, [f"{alias}.c{place}" for place, _ in enumerate(item.star, 1)])
             return Source(f"{'LATERAL ' if item.lateral else ''}({sql}) {alias}")
         case FunctionItem():
@@ -85,6 +86,13 @@ def compile(planner: CatalogPlanner, item: FromItem) -> Source:  # noqa: A001 (a
             return Source("")
         case _:
             raise not_supported(f"{type(item).__name__} is not supported in a query on system catalogs")
+
+
+def _needed(planner: CatalogPlanner, item: FromItem) -> frozenset[int] | None:
+    """Return the places of the columns that the statement references, or None for all columns of the item."""
+    if planner.used is None or item.tables[-1].row_key in planner.used:
+        return None
+    return frozenset(place for place, column in enumerate(item.star) if column.key in planner.used)
 
 
 def _place(planner: CatalogPlanner, item: FromItem, sqls: Sequence[str]) -> None:
@@ -124,7 +132,7 @@ def _relation(planner: CatalogPlanner, item: RelationItem) -> Source:
     )
     for place in numbers:
         planner.facts[item.star[place].key] = Facts(scale=0)
-    return Source(f"({_relation_sql(planner, relation)}) {alias}")
+    return Source(f"({_relation_sql(planner, relation, _needed(planner, item))}) {alias}")
 
 
 def _guard(planner: CatalogPlanner, relation: SystemRelation, item: RelationItem) -> None:
@@ -140,7 +148,7 @@ def _guard(planner: CatalogPlanner, relation: SystemRelation, item: RelationItem
     planner.restricted.update((column.key, relation.name) for column in item.star if column.attnum not in allowed)
 
 
-def _relation_sql(planner: CatalogPlanner, relation: SystemRelation) -> str:
+def _relation_sql(planner: CatalogPlanner, relation: SystemRelation, needed: frozenset[int] | None) -> str:
     table = relation.physical
     if table is not None:
         listed = ", ".join(f'"{column.name}"' for column in table.columns)
@@ -152,7 +160,7 @@ def _relation_sql(planner: CatalogPlanner, relation: SystemRelation) -> str:
     if relation.schema == "information_schema" and relation.kind == "r":
         return _table_sql(planner, relation.columns, [tuple(row.values()) for row in initial.rows(relation.name)])
     if relation.expanded or (relation.name in system_view.FROM_CATALOG and relation.name not in planner.dynamic):
-        return _view_sql(planner, relation)
+        return _view_sql(planner, relation, needed)
     provider = planner.dynamic.get(relation.name)
     return _table_sql(planner, relation.columns, [] if provider is None else list(provider()))
 
@@ -172,31 +180,33 @@ def _table_sql(planner: CatalogPlanner, columns: Sequence[SystemColumn], rows: S
     return f"SELECT * {f'REPLACE ({casts}) ' if whole else ''}FROM {name}"
 
 
-def _view_sql(planner: CatalogPlanner, relation: SystemRelation) -> str:
+def _view_sql(planner: CatalogPlanner, relation: SystemRelation, needed: frozenset[int] | None) -> str:
     """Return a view's definition as a subquery.
 
-    The SQL is cached, unless it reads data of this statement alone: the rows of a Provider, rights or the clock.
+    Columns that are not needed are NULL. DuckDB would drop them only after it has planned them, which may take seconds. The SQL is
+    cached, unless it reads data of this statement alone: the rows of a Provider, rights or the clock.
     """
     context = planner.context
-    key = (relation.oid, relation.name in planner.dynamic, *session_key(planner))
+    key = (relation.oid, needed, relation.name in planner.dynamic, *session_key(planner))
     cached = _VIEWS.get(key)
     if cached is not None:
         return cached
     if planner.view_depth > 12:
         raise PostgresError("54001", "stack depth limit exceeded")
-    outer_kept_view, outer = planner.kept_view, (planner.columns, planner.rows, planner.facts)
+    outer_kept_view, outer = planner.kept_view, (planner.columns, planner.rows, planner.facts, planner.used)
     planner.context, planner.kept_view = replace(context, search_path=["pg_catalog"]), True
     planner.columns, planner.rows, planner.facts = {}, {}, {}  # another analysis has the same keys
     planner.view_depth += 1
     try:
         with t.unguarded():
             query = view_query(relation.schema, relation.name, planner.announced, context.forms)
+            planner.used = used_keys(query, range(len(query.columns)) if needed is None else needed)
             call_functions(planner, query)
-            sql = planner.query(query)
+            sql = planner.query(query, needed=needed)
     finally:
         keep = planner.kept_view
         planner.context = context
-        planner.columns, planner.rows, planner.facts = outer
+        planner.columns, planner.rows, planner.facts, planner.used = outer
         planner.kept_view = outer_kept_view and keep
         planner.view_depth -= 1
     if keep:
@@ -280,7 +290,7 @@ def _rows(planner: CatalogPlanner, item: FunctionItem, call: Expression) -> Cata
     if function.name in _BEHIND_VIEWS:
         relation = system_view.relations()["pg_catalog", _BEHIND_VIEWS[function.name]]
         listed = ", ".join(f"{key} AS c{place}" for place, key in enumerate(_columns("pg_catalog", relation.name, 15)[0], 1))
-        return CatalogRows(table_sql=f"SELECT {listed} FROM ({_relation_sql(planner, relation)}) {planner.alias()}")
+        return CatalogRows(table_sql=f"SELECT {listed} FROM ({_relation_sql(planner, relation, None)}) {planner.alias()}")
     if function.name in _KEPT_ROWS:
         rows = [tuple(row.values()) for row in initial.rows(function.name)]
         return CatalogRows(table_sql=_table_sql(planner, _system_columns(call), rows))

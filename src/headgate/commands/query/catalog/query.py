@@ -17,7 +17,7 @@ import duckdb
 import pyarrow as pa
 
 from headgate import interruption
-from headgate.analysis.query import PlanColumn, Query, Select, reference
+from headgate.analysis.query import PlanColumn, Query, Select, reference, used_keys
 from headgate.catalog.physical import Cursor, out_of_memory
 from headgate.catalog.session import SessionContext
 from headgate.catalog.system_view import Provider
@@ -87,6 +87,7 @@ def _result(planner: CatalogPlanner, query: Query, *, settle: bool = False) -> R
         assert isinstance(query.body, Select)
         targets = [replace(target, expression=volatile_function.settled(planner, target.expression, _run)) for target in query.body.targets]
         query = replace(query, body=replace(query.body, targets=tuple(targets)))
+    planner.used = used_keys(query, range(len(query.columns)))
     sql = planner.query(query)
     columns = result_columns(query)
     table = _run(planner, f"SELECT {_print_columns(planner, query.columns)} FROM ({sql}) q")

@@ -6,7 +6,7 @@ items and output columns (t1, c1), because DuckDB folds case and PostgreSQL's na
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -55,6 +55,7 @@ from headgate.expression.node import (
     SqlValue,
     SubLink,
     TypeRef,
+    walk,
 )
 from headgate.types import registry as t
 
@@ -80,6 +81,8 @@ class CatalogPlanner(Env):
         """The tables with the rows of the functions with side effects in FROM, by the identity of the call (`from_item.call_functions`)."""
         self.columns: dict[str, str] = {}
         """The SQL of the columns of the FROM items and queries that have been compiled, by their keys."""
+        self.used: frozenset[str] | None = None
+        """The keys of the columns that the statement, or the view that is compiled, references. None: not known."""
         self.restricted: dict[str, str] = {}
         """The columns that the user may not read, by their keys, with the names of their relations."""
         self.facts = {}
@@ -170,16 +173,19 @@ class CatalogPlanner(Env):
 
     # ---- queries -------------------------------------------------------------------------------------------------------------
 
-    def query(self, query: Query, *, keep_order: bool = False) -> str:
-        """Return the SQL of a query, whose columns are named c1, c2, …. Record the facts about its columns."""
+    def query(self, query: Query, *, keep_order: bool = False, needed: Collection[int] | None = None) -> str:
+        """Return the SQL of a query, whose columns are named c1, c2, …. Record the facts about its columns.
+
+        Columns whose places are not in `needed` are NULL, if that does not change the number of rows. None: all are needed.
+        """
         lead = self._with(query) if query.ctes else ""
         match query.body:
             case Select() as select:
-                sql = self._select(query, select, keep_order=keep_order)
+                sql = self._select(query, select, keep_order=keep_order, needed=needed)
             case Values(cells):
                 sql = self._values(query, cells)
             case SetOperation() as operation:
-                sql = self._set_operation(query, operation)
+                sql = self._set_operation(query, operation, needed if operation.all else None)
         return f"{lead} {sql}" if lead else sql
 
     def _with(self, query: Query) -> str:
@@ -198,9 +204,9 @@ class CatalogPlanner(Env):
             parts.append(f"{name}{listed} AS ({body})")
         return f"WITH {'RECURSIVE ' if query.recursive else ''}{', '.join(parts)}"
 
-    def _with_values(self, query: Query, values: Sequence[Expression]) -> str:
-        """Return the SQL of a query whose columns have these values, which are expressions over its own columns."""
-        sql = self.query(query)
+    def _with_values(self, query: Query, values: Sequence[Expression], needed: Collection[int] | None = None) -> str:
+        """Return the SQL of a query whose columns have these values, each of which is an expression over the column at its place."""
+        sql = self.query(query, needed=needed)
         if all(value == reference(column) for value, column in zip(values, query.columns, strict=True)):
             return sql
         alias = self.alias("u")
@@ -211,9 +217,10 @@ class CatalogPlanner(Env):
     def _listed_columns(values: Sequence[str]) -> str:
         return ", ".join(f"{sql} AS c{place}" for place, sql in enumerate(values, 1)) or "NULL AS c0"
 
-    def _set_operation(self, query: Query, operation: SetOperation) -> str:
-        left = self._with_values(operation.left, operation.left_values)
-        right = self._with_values(operation.right, operation.right_values)
+    def _set_operation(self, query: Query, operation: SetOperation, needed: Collection[int] | None) -> str:
+        needed = None if query.sorts else needed
+        left = self._with_values(operation.left, operation.left_values, needed)
+        right = self._with_values(operation.right, operation.right_values, needed)
         word = row_width.WORDS[pb.SetOperation.ValueType(operation.op)]
         for column, *sides in zip(query.columns, operation.left_values, operation.right_values, strict=True):
             self._know_common(column, sides, word)
@@ -240,7 +247,11 @@ class CatalogPlanner(Env):
 
     # ---- SELECT --------------------------------------------------------------------------------------------------------------
 
-    def _select(self, query: Query, select: Select, *, keep_order: bool) -> str:
+    def _select(self, query: Query, select: Select, *, keep_order: bool, needed: Collection[int] | None) -> str:
+        is_one_group = select.grouped is not None and not select.grouped.clause
+        if needed is not None and not (select.distinct or select.on or query.sorts or is_one_group):
+            targets = tuple(target if place in needed else _unneeded(target) for place, target in enumerate(select.targets))
+            select = replace(select, targets=targets)
         saved, self.beside, self.lookups = (self.beside, self.lookups), {}, None
         try:
             return self._plain(query, select, keep_order=keep_order)
@@ -389,6 +400,13 @@ class CatalogPlanner(Env):
         tests = f"bool_or({sql})" if kind == "ANY" else f"NOT bool_and({sql})"
         result = f"CASE WHEN {tests} THEN {decided} WHEN count(*) > count({sql}) THEN NULL ELSE NOT {decided} END"
         return f"(SELECT {result} FROM {body})"
+
+
+def _unneeded(target: SelectItem) -> SelectItem:
+    """Return an item with NULL in place of its value. If it returns a set, return it as it is."""
+    if any(isinstance(node, FuncExpr) and builtin.function(node.function).retset for node in walk(target.expression)):
+        return target
+    return replace(target, expression=Const(type=target.expression.type, value=None))
 
 
 def _is_list(select: Select) -> bool:

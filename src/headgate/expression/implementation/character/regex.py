@@ -88,7 +88,8 @@ IMPLEMENTATIONS: Table = {
     **_operators("icregexeq", _operator(negated=False, fold=True), duckdb.matches("i")),
     **_operators("icregexne", _operator(negated=True, fold=True), duckdb.matches("i", negated=True)),
     **dict.fromkeys(("regexp_like", "regexp_like_no_flags"), _like),
-    **dict.fromkeys(("regexp_match", "regexp_match_no_flags"), scalar(functions.regexp_match, TEXT)),
+    "regexp_match": scalar(functions.regexp_match, TEXT),
+    "regexp_match_no_flags": Implementation(scalar(functions.regexp_match, TEXT), duckdb=duckdb.matched),
     **dict.fromkeys(("regexp_split_to_array", "regexp_split_to_array_no_flags"), scalar(functions.regexp_split_to_array, TEXT)),
     **dict.fromkeys(("regexp_count", "regexp_count_no_flags", "regexp_count_no_start"), scalar(functions.regexp_count, INT4)),
     **dict.fromkeys(
