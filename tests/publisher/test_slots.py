@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from headgate.catalog.catalog import Catalog
 from headgate.catalog.replication import slot as stored
+from headgate.catalog.replication.slot import Slot
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 from headgate.publisher.slots import PLUGIN, Slots
@@ -100,35 +102,57 @@ def test_older_position_that_is_written_later_is_ignored(slots: Slots, catalog: 
     assert (slot.restart_lsn, slot.confirmed_flush_lsn) == (first + 16, first + 16)
 
 
-def behind(slots: Slots) -> None:
-    """Create a slot that one backend uses and that is further behind than 0 positions."""
-    slots.create("s", PLUGIN, 5, pid=ME, position=Lsn(1))
+@pytest.fixture
+def late_slots(catalog: Catalog) -> Slots:
+    """Slots with one that a backend uses and that is further behind than 0 positions."""
+    catalog.change(lambda cursor: stored.create(cursor, Slot("s", PLUGIN, 5, Lsn(1), Lsn(1))))
+    slots = Slots(catalog, TransactionLog(catalog), lambda: 10, lambda: "logical")
     slots.acquire("s", ME)
+    return slots
 
 
-def test_client_that_reconnects_while_its_slot_is_invalidated_finds_it_lost(slots: Slots, meanwhile: Callable[..., None]) -> None:
-    behind(slots)
+def test_client_that_reconnects_while_its_slot_is_invalidated_finds_it_lost(late_slots: Slots, meanwhile: Callable[..., None]) -> None:
     reconnected = []
-    meanwhile("lose", lambda: reconnected.append(slots.acquire("s", OTHER)))
-    slots.invalidate(0, lambda pid: slots.release("s", pid))
+    meanwhile("lose", lambda: reconnected.append(late_slots.acquire("s", OTHER)))
+    late_slots.invalidate(0, lambda pid: late_slots.release("s", pid))
     assert [slot.lost for slot in reconnected] == [True]
 
 
-def test_slot_that_catches_up_before_its_release_is_not_invalidated(slots: Slots) -> None:
+def test_slot_that_catches_up_before_its_release_is_not_invalidated(late_slots: Slots) -> None:
     def catch_up(pid: int) -> None:
-        slots.confirm("s", Lsn(2**40))
-        slots.release("s", pid)
+        late_slots.confirm("s", Lsn(2**40))
+        late_slots.release("s", pid)
 
-    behind(slots)
-    slots.invalidate(0, catch_up)
-    assert not slots.get("s").lost
+    late_slots.invalidate(0, catch_up)
+    assert not late_slots.get("s").lost
 
 
-def test_invalidation_that_cannot_be_stored_is_undone(slots: Slots, meanwhile: Callable[..., None]) -> None:
+def test_invalidation_that_cannot_be_stored_is_undone(late_slots: Slots, meanwhile: Callable[..., None]) -> None:
     def fail() -> None:
         raise PostgresError("53100", "disk full")
 
-    behind(slots)
     meanwhile("lose", fail)
-    refused("53100", lambda: slots.invalidate(0, lambda pid: slots.release("s", pid)))
-    assert not slots.get("s").lost
+    refused("53100", lambda: late_slots.invalidate(0, lambda pid: late_slots.release("s", pid)))
+    assert not late_slots.get("s").lost
+
+
+def test_slot_that_moves_while_it_is_copied_keeps_the_log_for_the_copy(catalog: Catalog) -> None:
+    catalog.change(lambda cursor: stored.create(cursor, Slot("s", PLUGIN, 5, Lsn(1), Lsn(1), created_lsn=Lsn(1))))
+    oldest: list[Lsn] = []
+
+    def move() -> None:
+        slots.confirm("s", Lsn(9))
+        oldest.append(slots.oldest())
+
+    def limit() -> int:  # it is called in the middle of the copy
+        if not moving.ident:
+            moving.start()
+        moving.join(0.1)
+        return 10
+
+    moving = threading.Thread(target=move)
+    slots = Slots(catalog, TransactionLog(catalog), limit, lambda: "logical")
+    copied = slots.copy("s", "c", pid=ME)
+    moving.join()
+    assert copied.restart_lsn >= oldest[0]
+    assert (copied.created_lsn, slots.get("s").confirmed_flush_lsn) == (1, 9)

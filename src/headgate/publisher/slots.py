@@ -162,44 +162,66 @@ class Slots:
 
     # ---- creating and dropping ----------------------------------------------------------------------------
     def create(
-        self,
-        name: str,
-        plugin: str,
-        database: int,
-        *,
-        pid: int,
-        temporary: bool = False,
-        two_phase: bool = False,
-        failover: bool = False,
-        position: Lsn | None = None,
+        self, name: str, plugin: str, database: int, *, pid: int, temporary: bool = False, two_phase: bool = False, failover: bool = False
     ) -> Slot:
-        """Create a slot at `position`, by default the end of the log. Raise 42602, 42710, 53400, 55000 or 58P01 as PostgreSQL does."""
+        """Create a slot at the end of the log. Raise 42602, 42710, 53400, 55000 or 58P01 as PostgreSQL does."""
+        with self._changed:
+            self._check_new(name)
+            if failover and temporary:
+                raise PostgresError("0A000", _TEMPORARY_FAILOVER)
+            end = self._log.end
+            slot = Slot(name, plugin, database, end, end, temporary, two_phase, end if two_phase else INVALID, end, failover=failover)
+            self._add(slot, pid)
+        return self._store(slot, pid)
+
+    def copy(self, source: str, name: str, *, pid: int, plugin: str | None = None, temporary: bool | None = None) -> Slot:
+        """Create a slot that sends what another one has yet to send. By default it has the plugin and the lifetime of the other one.
+
+        The position is read under the lock under which `oldest` finds it. So the log from there on is not removed in the meantime. Raise
+        42704 if the source does not exist, 55000 if it is invalidated, otherwise as `create`.
+        """
+        with self._changed:
+            original = self._find(source).slot
+            if original.idle:
+                raise PostgresError("55000", f'cannot copy invalidated replication slot "{source}"')
+            if original.lost:
+                raise PostgresError("55000", "cannot copy a replication slot that doesn't reserve WAL")
+            self._check_new(name)
+            is_temporary = original.temporary if temporary is None else temporary
+            slot = replace(original, name=name, plugin=plugin or original.plugin, temporary=is_temporary)
+            slot = replace(slot, two_phase=False, two_phase_at=INVALID, failover=False)
+            self._add(slot, pid)
+        return self._store(slot, pid)
+
+    def _check_new(self, name: str) -> None:
+        """Raise an error if the node does not create slots, or the name is invalid."""
         if not self._limit():
             raise PostgresError("55000", "replication slots can only be used if max_replication_slots > 0")
         if self._wal_level() != "logical":
             raise PostgresError("55000", "logical decoding requires wal_level >= logical")
         check_name(name)
-        if failover and temporary:
-            raise PostgresError("0A000", _TEMPORARY_FAILOVER)
-        with self._changed:
-            if name in self._states:
-                raise PostgresError("42710", f'replication slot "{name}" already exists')
-            if len(self._states) >= self._limit():
-                self.refused_at = time.monotonic()
-                raise PostgresError("53400", "all replication slots are in use", hint="Free one or increase max_replication_slots.")
-            if plugin != PLUGIN:
-                raise PostgresError("58P01", f'could not access file "{plugin}": No such file or directory')
-            position = self._log.end if position is None else position
-            slot = Slot(name, plugin, database, position, position, temporary, two_phase, position if two_phase else INVALID, position)
-            slot = replace(slot, failover=failover)
-            self._states[name] = SlotState(slot, active=pid, owner=pid if temporary else None, persisted=position, inactive_since=None)
-        if not temporary:
+
+    def _add(self, slot: Slot, pid: int) -> None:
+        """Add a new slot, which its backend holds. The caller holds the lock."""
+        if slot.name in self._states:
+            raise PostgresError("42710", f'replication slot "{slot.name}" already exists')
+        if len(self._states) >= self._limit():
+            self.refused_at = time.monotonic()
+            raise PostgresError("53400", "all replication slots are in use", hint="Free one or increase max_replication_slots.")
+        if slot.plugin != PLUGIN:
+            raise PostgresError("58P01", f'could not access file "{slot.plugin}": No such file or directory')
+        owner = pid if slot.temporary else None
+        self._states[slot.name] = SlotState(slot, active=pid, owner=owner, persisted=slot.confirmed_flush_lsn, inactive_since=None)
+
+    def _store(self, slot: Slot, pid: int) -> Slot:
+        """Make a new slot durable, and release it."""
+        if not slot.temporary:
             try:
                 self._catalog.change(lambda cursor: stored.create(cursor, slot), Step.SLOT)
             except BaseException:
-                self._remove(name)
+                self._remove(slot.name)
                 raise
-        self.release(name, pid)
+        self.release(slot.name, pid)
         return slot
 
     def drop(self, name: str, pid: int, wait: Callable[[], None] | None = None) -> None:

@@ -63,25 +63,11 @@ def pg_create_logical_replication_slot(
 def pg_copy_logical_replication_slot(
     session: ClientSession, src_slot_name: str, dst_slot_name: str, temporary: bool | None = None, plugin: str | None = None
 ) -> tuple[str, Lsn]:
-    """Create a slot at the position of another one. Raise 55000 if that is invalidated or in another database."""
+    """Create a slot at the position of another one. Raise 55000 if that one is invalidated or in another database."""
     _may_replicate(session)
     dst_slot_name = _as_name(dst_slot_name)
-    slots = session.node.slots
-    source = slots.get(src_slot_name)
     _check_database(session, src_slot_name)
-    if source.idle:
-        raise PostgresError("55000", f'cannot copy invalidated replication slot "{src_slot_name}"')
-    if source.lost:
-        raise PostgresError("55000", "cannot copy a replication slot that doesn't reserve WAL")
-    is_temporary = source.temporary if temporary is None else temporary
-    slot = slots.create(
-        dst_slot_name,
-        plugin or source.plugin,
-        source.database,
-        pid=session.backend.pid,
-        temporary=bool(is_temporary),
-        position=source.confirmed_flush_lsn,
-    )
+    slot = session.node.slots.copy(src_slot_name, dst_slot_name, pid=session.backend.pid, plugin=plugin, temporary=temporary)
     return dst_slot_name, slot.confirmed_flush_lsn
 
 
