@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 
 import psycopg
 import pytest
@@ -120,6 +122,29 @@ def test_progress_of_a_parallel_copy_is_shown_after_each_range(publisher, subscr
     query = "SELECT count(*) FROM pg_stat_progress_copy WHERE relid = 't'::regclass AND tuples_processed > 0 AND tuples_processed < 40000"
     until(lambda: subscriber.sql(query) == "1", "the progress shows no rows of the first ranges")
     subscriber.wait(READY, "t")
+    assert subscriber.sql("SELECT count(*), sum(id) FROM t") == publisher.sql("SELECT count(*), sum(id) FROM t")
+
+
+@pytest.mark.slow
+def test_table_is_not_rewritten_between_two_ranges_of_its_copy(publisher, subscriber) -> None:
+    publisher.sql("CREATE TABLE t(id int PRIMARY KEY, b text); INSERT INTO t SELECT i, repeat('x', 200) FROM generate_series(1, 80000) i")
+    publisher.sql("DELETE FROM t WHERE id <= 40000; CREATE PUBLICATION p FOR TABLE t")
+    in_ranges(publisher, 2)
+    subscriber.sql("CREATE TABLE t(id int PRIMARY KEY, b text)")
+    waits = "SELECT count(*) FROM pg_locks WHERE relation = 't'::regclass AND mode = 'AccessExclusiveLock' AND NOT granted"
+    rewrites: list[Future[str]] = []
+    with Proxy(publisher.server.port) as proxy, ThreadPoolExecutor(1) as pool, closing(Session(publisher.conninfo)) as session:
+
+        def rewrite(data: bytes) -> None:
+            if b"ctid" in data and not rewrites:
+                rewrites.append(pool.submit(session.sql, "VACUUM FULL t"))
+                until(lambda: rewrites[0].done() or publisher.sql(waits) == "1", "nothing is rewritten")
+
+        proxy.before = rewrite
+        subscriber.sql(publisher.subscription().replace(f"port={publisher.server.port}", f"port={proxy.port}"))
+        subscriber.wait(READY, "t")
+        rewrites[0].result()
+        subscriber.unsubscribe()
     assert subscriber.sql("SELECT count(*), sum(id) FROM t") == publisher.sql("SELECT count(*), sum(id) FROM t")
 
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from headgate.catalog.relation.relation import Relation
 from headgate.errors import PostgresError
+from headgate.sql.names import qualified
 from headgate.storage.delta import array_column, parquet
 from headgate.storage.delta.array_column import Lists
 from headgate.storage.location.data_location import DataPath
@@ -36,6 +37,8 @@ FILE_BYTES = 48 << 20
 PIECE = 8 << 20
 """The number of bytes of COPY data per append of a single COPY."""
 BEGIN = "BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ"
+LOCK_WAIT = "2s"
+"""The maximum time for which a task waits for the table's lock. Only another session that waits for the copy makes it wait."""
 
 
 @dataclass(frozen=True)
@@ -186,6 +189,7 @@ class CopyTask:
         with PublisherConnection.open(self.conninfo, self.name, replication=False) as connection:
             connection.query(BEGIN)
             connection.query(f"SET TRANSACTION SNAPSHOT {literal(self.snapshot)}")
+            connection.query(f"SET LOCAL lock_timeout = '{LOCK_WAIT}'")
             rest = b""
             begun = False
             for piece in connection.copy_out(command, PIECE // 2):
@@ -200,6 +204,14 @@ class CopyTask:
                 if parsed.row_count:
                     yield target.of_binary(np.frombuffer(rest, np.uint8), parsed.starts, parsed.lengths), len(piece)
                 rest = rest[parsed.consumed :]
+
+
+def lock(reader: PublisherConnection, published: RemoteRelation) -> None:
+    """Keep other sessions from altering or rewriting a published table until the end of the reader's transaction.
+
+    A rewrite (VACUUM FULL, ALTER TABLE) gives rows another ctid, or hides them from the snapshot. Ranges that are read later lack them.
+    """
+    reader.query(f"SELECT 1 FROM {qualified(published.schema, published.name)} LIMIT 0")
 
 
 def _in_binary(oid: int) -> bool:

@@ -6,7 +6,9 @@ Two methods with the same result:
                   PostgreSQL's own table sync: for nodes and small tables
     parallel      ranges of the table's pages, one Spark job of one task each, `copy_workers_per_table` at a time, COPY in binary format
                   under the snapshot that the slot exported, decoded into Arrow and written as Parquet by the task: for large tables
-                  of a real PostgreSQL; the progress is updated after each range, and the copy can be stopped between ranges
+                  of a real PostgreSQL; the progress is updated after each range, and the copy can be stopped between ranges. A session
+                  that reads under the snapshot locks the table. If another session waits for that lock, the next range would wait
+                  behind it, and it for the copy. So the range gives up after `LOCK_WAIT`, and the copy is repeated
 
 With both, rows are appended in pieces, in bounded memory, and become visible at once, in the one commit that also writes state f and
 the origin's position. `rows`, `bytes` and `estimate` are the progress that status and pg_stat_progress_copy show.
@@ -48,7 +50,7 @@ from headgate.subscriber.rows.conflict import ApplyPlace
 from headgate.subscriber.rows.relation_map import check_kind, map_columns, shown
 from headgate.subscriber.rows.row_triggers import FiringTriggers
 from headgate.subscriber.synchronization import reconciliation
-from headgate.subscriber.synchronization.copy_target import BEGIN, PIECE, CopyTarget, CopyTask
+from headgate.subscriber.synchronization.copy_target import BEGIN, PIECE, CopyTarget, CopyTask, lock
 from headgate.walreceiver import answer
 from headgate.walreceiver.answer import PublisherError
 from headgate.walreceiver.connection import CreatedSlot, PublisherConnection, literal, prefixed
@@ -395,6 +397,7 @@ class InitialCopy:
             self._copy_in_driver(reader, transaction, target)
             return
         self._still_limit = STILL_RANGE_SECONDS
+        lock(reader, remote)
         size = reader.query(f"SELECT pg_catalog.pg_relation_size({remote.oid})", 1)
         pages = answer.number(size[0][0] if size else None, most=MOST_BYTES) // 8192
         cores = transaction.engine.spark.sparkContext.defaultParallelism

@@ -48,12 +48,12 @@ from headgate.catalog.replication.subscription_resync import Method
 from headgate.errors import PostgresError, Severity
 from headgate.failpoint import Step
 from headgate.lsn import INVALID, Lsn
-from headgate.sql.names import qualified
 from headgate.subscriber.apply import evolution
 from headgate.subscriber.apply.apply import Applier
 from headgate.subscriber.apply.evolution import Follower
 from headgate.subscriber.apply.stream import AppliedStream
 from headgate.subscriber.subscription_statistics import Counters
+from headgate.subscriber.synchronization import copy_target
 from headgate.subscriber.synchronization.initial_copy import InitialCopy
 from headgate.subscriber.worker import Worker
 from headgate.walreceiver import definition
@@ -185,7 +185,7 @@ class SyncWorker(Worker):
         """
         if self.evolve is None:
             return
-        reader.query(f"SELECT 1 FROM {qualified(published.schema, published.name)} LIMIT 0")  # locks the table
+        copy_target.lock(reader, published)
         tables = [PublishedTable(published.schema, published.name, tuple(column.name for column in published.columns))]
         catalog = definition.read(reader, tables)
         with PublisherConnection.open(self.subscription.conninfo, self.slot, waker=self.waker) as connection:
