@@ -357,8 +357,8 @@ class _Follower:
         """
         if column.dropped:
             return column
-        if column.not_null and column.name in self.description.nullable:
-            column = self._drop_not_null(column)
+        if column.name in self.description.nullable:
+            column = self._drop_not_null(column) if column.not_null else column
         elif now is not None and (now.name, now.type_oid, now.typmod) == (column.name, column.type_oid, column.typmod):
             if column.not_null and not now.not_null:
                 column = self._drop_not_null(column)

@@ -16,6 +16,7 @@ applied, and the error names exactly that transaction.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -135,37 +136,41 @@ class Applier:
     def _retry(self, segment: Segment, *, dry: bool = False, also: Callable[[CatalogCursor], None] | None = None) -> None:
         """Make attempts until one succeeds. Raise the error of an attempt that the node cannot mend."""
         self.follower.follow(segment)
-        by_tasks = self._is_for_tasks(segment)
-        nullable: set[tuple[str | None, ...]] = set()
-        for remaining in range(MOST_ATTEMPTS - 1, -1, -1):
+        by_tasks, attempts = self._is_for_tasks(segment), itertools.count(1)
+        nullable: dict[tuple[str | None, str | None], set[str]] = {}
+        while True:
             try:
                 self._attempt(segment, by_tasks=by_tasks, dry=dry, also=also)
-            except MissingColumnsError as error:
-                if not remaining or error.remote is None or not self.follower.have_followed([evolution.of_relation(error.remote)]):
-                    raise
-            except LackingHistoryError:
-                if self.record is None or not remaining:
-                    raise
-                self.record()
-            except MissingRelationError:
-                if self.join is None or not remaining or not self.join():
-                    raise
             except PostgresError as error:
-                column = (error.schema, error.table, error.column)
-                if error.message == tasks.REFUSED:  # the error of a task has no details
+                number = next(attempts)
+                column, columns = error.column, nullable.setdefault((error.schema, error.table), set())
+                if error.message == tasks.REFUSED and by_tasks:  # the error of a task has no details
                     by_tasks = False
-                elif remaining == MOST_ATTEMPTS - 1 and error.sqlstate == "22P02" and "for enum" in error.message:
-                    described = [evolution.of_relation(relation) for relation in (self.relations | _relations(segment)).values()]
-                    if not self.follower.have_followed([replace(table, altered=False) for table in described]):
-                        raise
-                elif error.sqlstate == "23502" and self.follower.is_complete and column not in nullable:
-                    nullable.add(column)
-                    self.follower.follow_null(error)
-                elif error.sqlstate not in RETRIED or not remaining:
+                elif error.sqlstate == "23502" and self.follower.is_complete and column is not None and column not in columns:
+                    columns.add(column)
+                    self.follower.follow_null(error, columns)
+                elif number >= MOST_ATTEMPTS or not self._can_mend(error, segment, is_first=number == 1):
                     raise
                 self.stopping()
             else:
                 return
+
+    def _can_mend(self, error: PostgresError, segment: Segment, *, is_first: bool) -> bool:
+        """Return whether another attempt may succeed. Create the tables, columns, labels and histories that the failed one lacked."""
+        match error:
+            case MissingColumnsError():
+                return error.remote is not None and self.follower.have_followed([evolution.of_relation(error.remote)]) is not None
+            case LackingHistoryError():
+                if self.record is not None:
+                    self.record()
+                return self.record is not None
+            case MissingRelationError():
+                return self.join is not None and self.join()
+            case PostgresError(sqlstate="22P02") if is_first and "for enum" in error.message:
+                described = [evolution.of_relation(relation) for relation in (self.relations | _relations(segment)).values()]
+                return self.follower.have_followed([replace(table, altered=False) for table in described]) is not None
+            case _:
+                return error.sqlstate in RETRIED
 
     def _is_for_tasks(self, segment: Segment) -> bool:
         """Return whether a segment is large enough for Spark tasks."""

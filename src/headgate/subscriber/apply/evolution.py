@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -156,10 +156,10 @@ class Follower:
             self.numbers |= {relation: numbers for (_, relation), numbers in zip(due, evolved.numbers, strict=True)}
             self._followed |= {relation.relation: (seq, relation) for seq, relation in due}
 
-    def follow_null(self, error: PostgresError) -> None:
-        """Drop NOT NULL of the column that a 23502 error names.
+    def follow_null(self, error: PostgresError, columns: Collection[str]) -> None:
+        """Drop NOT NULL of the columns that 23502 errors have named, the last one of which is `error`.
 
-        The row came from the publisher, so the column was not NOT NULL there when the row was written.
+        The row came from the publisher, so the columns were not NOT NULL there when the row was written.
         """
         transaction = self.engine.begin(self.stream.database)
         try:
@@ -170,9 +170,7 @@ class Follower:
             tables = [relations.get(cursor, database, oid) for oid in oids if oid in states]
         finally:
             transaction.rollback()
-        self.have_followed(
-            [DescribedTable(table.schema, table.name, altered=False, nullable=frozenset({error.column or ""})) for table in tables]
-        )
+        self.have_followed([DescribedTable(table.schema, table.name, altered=False, nullable=frozenset(columns)) for table in tables])
 
     def have_followed(self, tables: Sequence[DescribedTable]) -> Evolved | None:
         """Change tables to match their descriptions. Return None if tables do not follow.
