@@ -16,6 +16,7 @@ applied, and the error names exactly that transaction.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -92,7 +93,7 @@ class Applier:
             self.apply(second, applied)
             return
         try:
-            self._retry(segment)
+            account_for = self._retry(segment)
         except PostgresError as error:
             if error.sqlstate in NOT_HALVED or error.severity is Severity.FATAL:
                 raise
@@ -103,6 +104,7 @@ class Applier:
             self.apply(first, applied)
             self.apply(second, applied)
         else:
+            account_for()
             applied(segment.end)
 
     def check(self, segment: Segment) -> None:
@@ -113,7 +115,8 @@ class Applier:
     def finish(self, segment: Segment, also: Callable[[CatalogCursor], None]) -> None:
         """Apply the one transaction of a segment, which may be empty, with its progress and the catalog changes that `also` makes."""
         with self._as_context(segment):
-            self._retry(segment, also=also)
+            account_for = self._retry(segment, also=also)
+        account_for()
 
     @contextmanager
     def _as_context(self, segment: Segment) -> Iterator[None]:
@@ -133,14 +136,14 @@ class Applier:
         finish_lsn = Lsn(segment.transactions.commit_lsn[0])
         return error.within(conflict.context(self.stream.origin, self.place, int(segment.transactions.xid[0]), finish_lsn))
 
-    def _retry(self, segment: Segment, *, dry: bool = False, also: Callable[[CatalogCursor], None] | None = None) -> None:
-        """Make attempts until one succeeds. Raise the error of an attempt that the node cannot mend."""
+    def _retry(self, segment: Segment, *, dry: bool = False, also: Callable[[CatalogCursor], None] | None = None) -> Callable[[], None]:
+        """Make attempts until one succeeds, and return its result. Raise the error of an attempt that the node cannot mend."""
         self.follower.follow(segment)
         by_tasks, attempts = self._is_for_tasks(segment), itertools.count(1)
         nullable: dict[tuple[str | None, str | None], set[str]] = {}
         while True:
             try:
-                self._attempt(segment, by_tasks=by_tasks, dry=dry, also=also)
+                return self._attempt(segment, by_tasks=by_tasks, dry=dry, also=also)
             except PostgresError as error:
                 number = next(attempts)
                 column, columns = error.column, nullable.setdefault((error.schema, error.table), set())
@@ -152,8 +155,6 @@ class Applier:
                 elif number >= MOST_ATTEMPTS or not self._can_mend(error, segment, is_first=number == 1):
                     raise
                 self.stopping()
-            else:
-                return
 
     def _can_mend(self, error: PostgresError, segment: Segment, *, is_first: bool) -> bool:
         """Return whether another attempt may succeed. Create the tables, columns, labels and histories that the failed one lacked."""
@@ -176,8 +177,11 @@ class Applier:
         """Return whether a segment is large enough for Spark tasks."""
         return not self.engine.small_batch_rows or segment.changes > self.engine.small_batch_rows
 
-    def _attempt(self, segment: Segment, *, by_tasks: bool, dry: bool, also: Callable[[CatalogCursor], None] | None) -> None:
-        """Apply the segment in one transaction and commit it with the progress, or roll it back if `dry`."""
+    def _attempt(self, segment: Segment, *, by_tasks: bool, dry: bool, also: Callable[[CatalogCursor], None] | None) -> Callable[[], None]:
+        """Apply the segment in one transaction and commit it with the progress, or roll it back if `dry`.
+
+        Return the function that accounts for the segment. An error that it raises must not make another attempt: the segment is applied.
+        """
         self.place, counters = ApplyPlace(), Counters()
         transaction = self.engine.begin(self.stream.database)
         transaction.locks.cancelled = self.stopping
@@ -197,7 +201,6 @@ class Applier:
                 commit_time = int(segment.transactions.commit_time[-1])
                 with _add_time(counters, "commit"):
                     transaction.commit(OriginProgress(self.stream.origin, segment.end, commit_time))
-                writer.notify()
         except PostgresError:
             transaction.rollback()
             raise
@@ -206,9 +209,13 @@ class Applier:
             if isinstance(error, PySparkException) or type(error).__name__ == "Py4JJavaError":
                 raise conflict.carried(error, self.place) from error
             raise
-        if dry:
-            return
+        return functools.partial(self._account_for, batch, writer, counters, has_written=has_written)
+
+    def _account_for(self, batch: Batch, writer: TableWriter, counters: Counters, *, has_written: bool) -> None:
+        """Deliver the notifications of an applied segment, and count it."""
+        segment = batch.segment
         self.learn(segment)
+        writer.notify()
         self.left_out(batch.left_out)
         counters.transactions, counters.bytes, counters.batches = len(segment.transactions), segment.size, int(has_written)
         counters.moment = time.time() if has_written else None
