@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -58,3 +59,13 @@ def test_log_that_is_damaged_in_the_middle_is_rejected(killed: Path) -> None:
         Catalog.open(killed)
     assert (refused.value.sqlstate, refused.value.hint) == ("XX001", "Restore the data directory from a backup.")
     assert log.read_bytes() == bytes(content)
+
+
+def test_commit_is_no_error_if_the_name_of_its_log_cannot_be_synced(catalog_file: Path, tmp_path: Path) -> None:
+    shutil.copy(catalog_file, path := tmp_path / "catalog.duckdb")
+    catalog = Catalog.open(path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "open", lambda *_: os.close(-1))
+        catalog.change(lambda cursor: cursor.execute("INSERT INTO hg.counter VALUES ('commit 0', 0)"))
+    catalog.close()
+    assert commits(path) == 1

@@ -12,7 +12,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "headgate"
 DURABLE = {"fsync", "write_whole", "commit_version", "put_copy_data"}
 """Calls, by the name of what is called, that make something durable or tell another server that it is."""
 INSIDE = {
-    "catalog/catalog.py:_name_log": "called behind each commit of the catalog",
+    "catalog/catalog.py:_sync_folder": "called behind each commit of the catalog",
     "storage/delta/fsync.py:sync": "called by `Transaction._sync` and `Intents._write`, each in the step sync, and by `ForeignWriters.recover`",
     "storage/location/data_location.py:write_whole": "each call of it is looked at",
     "storage/location/data_location.py:write_new": "called by `delta_log.create` in the step staged, by `commit_version`, and by `directory_owner`",

@@ -73,6 +73,18 @@ def test_table_of_a_rolled_back_transaction_leaves_no_directory(engine: Engine) 
     assert not data_location.has_any(engine.path((DATABASE, A.oid)))
 
 
+def test_failure_behind_the_commit_is_no_error_of_the_transaction(engine: Engine) -> None:
+    def fail() -> None:
+        raise PostgresError("58030", "a failure behind the commit")
+
+    writer = engine.begin(DATABASE)
+    writer.ddl.create(A)
+    writer.append(A, rows(A, (1, "x")))
+    writer.until_end.callback(fail)
+    writer.commit()
+    assert contents(engine, A) == [(1, "x")]
+
+
 def test_dropped_table_is_removed_after_its_last_reader(engine: Engine) -> None:
     made(engine, A, (1, "x"))
     reader = engine.begin(DATABASE)

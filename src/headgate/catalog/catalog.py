@@ -14,7 +14,7 @@ unusable, and DuckDB would checkpoint inside any COMMIT. So automatic checkpoint
 space. If the database becomes unusable nevertheless (`is_usable`), the node restarts. The log has everything that was committed.
 
 DuckDB syncs what it writes to its log, but not the directory entry of a new log, which the first commit after an open or a checkpoint
-creates. A power failure could lose that entry with the whole log, so no commit is acknowledged before the directory is synced
+creates. A power failure could lose that entry with the whole log, so the directory is synced before a commit is acknowledged
 (`_name_log`).
 """
 
@@ -81,7 +81,10 @@ class CatalogTransaction:
         run(cursor, "BEGIN TRANSACTION; SELECT value FROM hg.counter LIMIT 1").fetchall()
 
     def commit(self) -> None:
-        """Make the writes durable. Raise 40001 if a concurrent transaction has written the same rows."""
+        """Make the writes durable. Raise 40001 if a concurrent transaction has written the same rows.
+
+        Nothing fails behind the COMMIT: the caller would undo what the catalog then has.
+        """
         try:
             run(self.cursor, "COMMIT")
         except PostgresError:
@@ -185,9 +188,15 @@ class Catalog:
         return CatalogTransaction(self.cursor(), self._name_log)
 
     def _name_log(self) -> None:
-        """Sync the directory if the log may be new."""
+        """Sync the directory if the log may be new. A failure is logged, and the next commit tries again."""
         if self._log_is_named and not self._checkpointing:
             return
+        try:
+            self._sync_folder()
+        except OSError as error:
+            _log.error('could not fsync directory "%s": %s', self.path.parent, error.strerror)
+
+    def _sync_folder(self) -> None:
         with self._naming:
             log_exists = self._log.exists()
             folder = os.open(self.path.parent, os.O_RDONLY)

@@ -168,18 +168,18 @@ class Ending:
     def _clean_up(self, intent: Intent) -> None:
         """Clean up after the commit. A failure here is logged and is not an error of the transaction."""
         staging, engine = self._staging, self._engine
-        named_files = {key: _named_files(engine.path(key), key[1], intent) for key in staging.files}
-        staging.remove_files(named_files)
-        self._end()
-        try:
+        with _only_logged():
+            named_files = {key: _named_files(engine.path(key), key[1], intent) for key in staging.files}
+            staging.remove_files(named_files)
+        with _only_logged():
+            self._end()
+        with _only_logged():
             for key in staging.dropped & staging.created:
                 engine.forget(key)
             if staging.dropped - staging.created:
                 engine.clean()
             if staging.writes:
                 engine.compactor.committed(staging.tables.keys() - staging.dropped)
-        except Exception:  # noqa: BLE001 (see above)
-            _log.exception("could not clean up behind a transaction that has committed")
 
     @step(Step.SYNC)
     def _sync(self, intent: Intent) -> None:
@@ -230,6 +230,15 @@ class Ending:
         if self._locks.has_xid and self._engine.intents.is_settled(self._locks.xid):
             self._locks.release()
         self._unregister()
+
+
+@contextlib.contextmanager
+def _only_logged() -> Iterator[None]:
+    """Log a failure inside the context."""
+    try:
+        yield
+    except Exception:  # noqa: BLE001 (see `Ending._clean_up`)
+        _log.exception("could not clean up behind a transaction that has committed")
 
 
 def _named_files(path: DataPath, relation: int, intent: Intent) -> set[DataPath]:
