@@ -11,14 +11,16 @@ from headgate.catalog.relation.definition import Definition
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.catalog.replication import origin as origins
 from headgate.catalog.replication import subscription as subscriptions
-from headgate.catalog.replication.subscription import SubscriptionRel, SyncState
+from headgate.catalog.replication.subscription import Subscription, SubscriptionRel, SyncState
 from headgate.errors import PostgresError
 from headgate.pgoutput import message as m
 from headgate.storage.engine import Engine
 from headgate.subscriber.apply.apply import Applier
+from headgate.subscriber.apply.apply_worker import refuse_stopped
 from headgate.subscriber.apply.evolution import Follower
 from headgate.subscriber.apply.stream import AppliedStream
 from headgate.subscriber.rows.table_writer import TableRules
+from headgate.walreceiver.receiver import StreamEndError
 
 ORIGIN, SUBSCRIPTION = "pg_9", 9
 
@@ -52,3 +54,16 @@ def test_applied_segment_is_not_applied_again_after_an_error_behind_its_commit(e
     progress = origins.progress(engine.catalog.cursor(), ORIGIN)
     assert progress is not None
     assert (contents(engine, t), contents(engine, outside), progress.remote_lsn) == ([(1,), (2,)], [], 4000)
+
+
+def test_worker_does_not_start_for_a_subscription_that_was_stopped_after_it_was_read(engine: Engine) -> None:
+    catalog, subscription = engine.catalog, Subscription(SUBSCRIPTION, DATABASE, "s", 10, "", ("p",))
+    cursor = catalog.cursor()
+    catalog.change(lambda cursor: subscriptions.create(cursor, subscription))
+    refuse_stopped(cursor, subscription)
+    catalog.change(lambda cursor: subscriptions.change(cursor, SUBSCRIPTION, enabled=False))
+    with pytest.raises(StreamEndError, match='for subscription "s" will not start because the subscription was disabled during startup'):
+        refuse_stopped(cursor, subscription)
+    catalog.change(lambda cursor: subscriptions.drop(cursor, SUBSCRIPTION))
+    with pytest.raises(StreamEndError, match="for subscription 9 will not start because the subscription was removed during startup"):
+        refuse_stopped(cursor, subscription)

@@ -90,6 +90,7 @@ class ApplyWorker(Worker):
         """The time of the next removal of expired changes from histories."""
         self._unsettled = True
         """Whether some table is not ready."""
+        self.news.set()  # the subscription may have been altered since the launcher read it, and before `look` could reach this worker
         self._sync_started: dict[int, float] = {}
         self._prepared = ReceivedPrepared(self)
         self._logged_lag: float | None = None
@@ -100,10 +101,10 @@ class ApplyWorker(Worker):
     def work(self) -> None:
         """Stream and apply changes until the worker must end."""
         subscription = self.subscription
+        start = self.catalog.change(self._start_position)
         _log.info('logical replication apply worker for subscription "%s" has started', subscription.name)
         if subscription.slot_name is None:
             raise PostgresError("55000", "subscription has no replication slot set")
-        start = self.catalog.change(self._start_position)
         connection = PublisherConnection.open(subscription.conninfo, subscription.name, waker=self.waker)
         try:
             position = connection.identify_system().position
@@ -137,8 +138,7 @@ class ApplyWorker(Worker):
         return [DescribedTable(schema, name, altered=False) for schema, name in sorted(names)]
 
     def _start_position(self, cursor: Cursor) -> Lsn:
-        if subscriptions.find(cursor, self.subscription.oid) is None:  # if it was dropped in the meantime, an origin would never be removed
-            raise StreamEndError("55000", f'subscription "{self.subscription.name}" was removed')
+        refuse_stopped(cursor, self.subscription)  # if it was dropped in the meantime, an origin would never be removed
         if origins.find(cursor, self.origin) is None:
             origins.create(cursor, self.origin)
         origins.check_room(cursor, self.origin, self.settings.integer("max_replication_slots"))
@@ -413,6 +413,17 @@ class ApplyWorker(Worker):
         if started is not Started.LATER:
             self._sync_started[rel.relation] = time.monotonic()
         return started
+
+
+def refuse_stopped(cursor: Cursor, subscription: Subscription) -> None:
+    """Raise StreamEndError if a subscription was removed or disabled after the launcher had read it."""
+    current = subscriptions.find(cursor, subscription.oid)
+    if current is not None and current.enabled:
+        return
+    text = "logical replication apply worker for subscription {} will not start because the subscription was {} during startup"
+    raise StreamEndError(
+        "55000", text.format(subscription.oid, "removed") if current is None else text.format(f'"{subscription.name}"', "disabled")
+    )
 
 
 def _skip_transaction(
