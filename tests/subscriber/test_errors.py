@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from tests.conftest import until
+from tests.storage.tables import relation
 from tests.subscriber.conftest import READY, Publisher, Subscriber
 
 from headgate.errors import PostgresError
-from headgate.subscriber.rows import conflict
+from headgate.subscriber.rows.conversion import InputSettings
+from headgate.subscriber.synchronization.copy_target import REFUSED, CopyTarget, CopyTask
 from headgate.subscriber.synchronization.initial_copy import PARALLEL_SIZE
+from headgate.walreceiver.remote import RemoteRelation
 
 TABLE = "CREATE TABLE t(id int PRIMARY KEY, b text)"
 
@@ -232,24 +238,19 @@ def test_rows_are_not_matched_by_types_without_equality(publisher, subscriber) -
     assert subscriber.sql("SELECT * FROM t") == "3|"
 
 
-def test_error_of_a_task_keeps_its_cause() -> None:
-    raised = RuntimeError("pyspark.errors.exceptions.captured.PythonException: headgate:22P02:bad value|PLACE|INSERT|v")
-    apply_place = conflict.ApplyPlace()
-    error = conflict.carried(raised, apply_place)
-    assert (error.sqlstate, error.message, apply_place.column, error.__cause__) == ("22P02", "bad value", "v", raised)
+class _FailingTask(CopyTask):
+    def _rows(self, condition: str, check: Callable[[], None] | None = None) -> Iterator[tuple[pa.Table, int]]:
+        raise PostgresError("22P02", 'invalid input syntax for type integer: "secret"')
+        yield
 
 
-def test_error_of_a_copy_task_keeps_its_context() -> None:
-    context = "COPY t, column v"
-    raised = conflict.carry(PostgresError("22P02", "bad value", "A detail.", hint="A hint.", context=context), conflict.ApplyPlace())
-    error = conflict.carried(raised, conflict.ApplyPlace())
-    assert (error.sqlstate, error.message, error.detail, error.hint, error.context) == (
-        "22P02",
-        "bad value",
-        "A detail.",
-        "A hint.",
-        context,
-    )
+def test_error_of_a_copy_task_shows_no_value() -> None:
+    remote = RemoteRelation(17, "public", "t", "d", "r", ())
+    target = CopyTarget(relation(100, "t"), remote, (), InputSettings(), checked=False)
+    with pytest.raises(RuntimeError, match=f"headgate:22P02:{REFUSED}") as refused:
+        list(_FailingTask("", "", "", target, Path(), {}, {})("true", []))
+    assert refused.value.__cause__ is None
+    assert refused.value.__suppress_context__
 
 
 def test_failed_parallel_copy_names_the_column(publisher, subscriber) -> None:

@@ -32,6 +32,7 @@ from headgate.errors import PostgresError, Severity
 from headgate.lsn import Lsn
 from headgate.pgoutput import message as m
 from headgate.storage.engine import Engine
+from headgate.storage.spark import failure
 from headgate.storage.transaction.log import OriginProgress
 from headgate.subscriber.apply import evolution
 from headgate.subscriber.apply.batch import Batch
@@ -207,7 +208,7 @@ class Applier:
         except Exception as error:
             transaction.rollback()
             if isinstance(error, PySparkException) or type(error).__name__ == "Py4JJavaError":
-                raise conflict.carried(error, self.place) from error
+                raise failure.from_spark(error) from error
             raise
         return functools.partial(self._account_for, batch, writer, counters, has_written=has_written)
 

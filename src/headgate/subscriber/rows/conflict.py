@@ -6,7 +6,6 @@ The failing transaction of a batch is found by halving the batch until one trans
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -16,10 +15,8 @@ from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 from headgate.sql.names import quote_ident
 from headgate.storage.routing import cut
-from headgate.storage.spark import failure
 from headgate.types import buffers
 from headgate.types.text.text import write_text
-from headgate.walreceiver.answer import PublisherError
 
 MESSAGES = {"I": "INSERT", "U": "UPDATE", "D": "DELETE", "T": "TRUNCATE"}
 
@@ -74,28 +71,3 @@ def not_null(relation: Relation, column: str, row: list[str | None]) -> Postgres
         table=relation.name,
         column=column,
     )
-
-
-_CARRIED = re.compile(r"\|PLACE\|([^|\n]*)\|([^|\n]*)(\|PUBLISHER\|)?")
-
-
-def carry(error: PostgresError, place: ApplyPlace) -> RuntimeError:
-    """Return the exception with which a Spark task reports an error and its place."""
-    origin = "|PUBLISHER|" if isinstance(error, PublisherError) else ""
-    text = f"{failure.told(error)}|PLACE|{place.message}|{place.column or ''}{origin}".replace("\n", " ")
-    return RuntimeError(failure.marked(error.sqlstate, text))
-
-
-def carried(exception: BaseException, place: ApplyPlace) -> PostgresError:
-    """Return the error of a failed Spark job. Set `place` to the task's place."""
-    error = failure.from_spark(exception)
-    if error is not exception:
-        error.__cause__ = exception  # the log shows where it was raised
-    for field in ("message", "detail"):
-        text = getattr(error, field)
-        if text and (match := _CARRIED.search(text)):
-            place.message, place.column = match[1] or place.message, match[2] or None
-            setattr(error, field, text[: match.start()] or None)
-            if match[3]:
-                return PublisherError(error.sqlstate, error.message)
-    return error

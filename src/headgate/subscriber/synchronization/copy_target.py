@@ -7,7 +7,7 @@ Made by `initial_copy` and sent to Spark's workers.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,8 +19,8 @@ from headgate.sql.names import qualified
 from headgate.storage.delta import array_column, parquet
 from headgate.storage.delta.array_column import Lists
 from headgate.storage.location.data_location import DataPath
+from headgate.storage.spark import failure
 from headgate.subscriber.rows import conflict, conversion, row_completion
-from headgate.subscriber.rows.conflict import ApplyPlace
 from headgate.subscriber.rows.conversion import InputSettings
 from headgate.types import registry as r
 from headgate.types.base.base_types import BASE_TYPES
@@ -37,6 +37,8 @@ FILE_BYTES = 48 << 20
 PIECE = 8 << 20
 """The number of bytes of COPY data per append of a single COPY."""
 BEGIN = "BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ"
+REFUSED = "tasks could not copy a range"
+"""The message of a task's error in place of PostgreSQL's."""
 LOCK_WAIT = "2s"
 """The maximum time for which a task waits for the table's lock. Only another session that waits for the copy makes it wait."""
 
@@ -144,7 +146,8 @@ class CopyTask:
     """A Spark task that copies a range of the published table, over its own connection, into files of the local one.
 
     The task writes the Parquet files itself and returns their `add` actions (JSON), rows and bytes. So the rows do not pass through the
-    JVM, whose row-wise writer takes several times as long as everything else.
+    JVM, whose row-wise writer takes several times as long as everything else. Its error has the message REFUSED instead of PostgreSQL's,
+    which may show values: executors have their own logs.
     """
 
     conninfo: str
@@ -160,10 +163,14 @@ class CopyTask:
         for _ in batches:  # Spark reuses a worker for the next task if it has read all its input
             pass
         r.use(self.target.session.types)
-        try:
+        with failure.carried(REFUSED):
             yield from self._range(condition)
-        except PostgresError as error:
-            raise conflict.carry(error, ApplyPlace()) from error
+
+    def check(self, condition: str, check: Callable[[], None]) -> None:
+        """Read a range without writing it. Called in the driver, to raise the error of a task with its message. `check` as in `Link`."""
+        r.use(self.target.session.types)
+        for _ in self._rows(condition, check):
+            pass
 
     def _range(self, condition: str) -> Iterator[pa.RecordBatch]:
         held: list[pa.Table] = []
@@ -182,11 +189,11 @@ class CopyTask:
         action = json.dumps(parquet.write(self.place, array_column.to_file(rows, self.lists), self.physical))
         return pa.RecordBatch.from_pydict({"action": [action], "rows": [rows.num_rows], "bytes": [source_bytes]})
 
-    def _rows(self, condition: str) -> Iterator[tuple[pa.Table, int]]:
+    def _rows(self, condition: str, check: Callable[[], None] | None = None) -> Iterator[tuple[pa.Table, int]]:
         """Yield the rows of a range piece by piece, and the number of bytes of each piece."""
         target = self.target
         command = copy_command(target.remote, where=condition, binary=True, texts=target.texts)
-        with PublisherConnection.open(self.conninfo, self.name, replication=False) as connection:
+        with PublisherConnection.open(self.conninfo, self.name, check=check, replication=False) as connection:
             connection.query(BEGIN)
             connection.query(f"SET TRANSACTION SNAPSHOT {literal(self.snapshot)}")
             connection.query(f"SET LOCAL lock_timeout = '{LOCK_WAIT}'")

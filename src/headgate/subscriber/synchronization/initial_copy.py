@@ -43,14 +43,14 @@ from headgate.failpoint import Step, step
 from headgate.lsn import Lsn
 from headgate.storage.delta.file_action import Action
 from headgate.storage.partitioned import Fence
+from headgate.storage.spark import failure
 from headgate.storage.transaction.log import OriginProgress
 from headgate.storage.transaction.transaction import Transaction
-from headgate.subscriber.rows import conflict, leaf_constraints, partitioned, row_completion
-from headgate.subscriber.rows.conflict import ApplyPlace
+from headgate.subscriber.rows import leaf_constraints, partitioned, row_completion
 from headgate.subscriber.rows.relation_map import check_kind, map_columns, shown
 from headgate.subscriber.rows.row_triggers import FiringTriggers
 from headgate.subscriber.synchronization import reconciliation
-from headgate.subscriber.synchronization.copy_target import BEGIN, PIECE, CopyTarget, CopyTask, lock
+from headgate.subscriber.synchronization.copy_target import BEGIN, PIECE, REFUSED, CopyTarget, CopyTask, lock
 from headgate.walreceiver import answer
 from headgate.walreceiver.answer import PublisherError
 from headgate.walreceiver.connection import CreatedSlot, PublisherConnection, literal, prefixed
@@ -166,10 +166,7 @@ class InitialCopy:
         except BaseException as error:
             transaction.rollback()
             if isinstance(error, PySparkException | Py4JJavaError):
-                reported = conflict.carried(error, ApplyPlace())
-                if isinstance(reported, PublisherError):
-                    raise self._not_copied(reported) from reported
-                raise reported from error
+                raise failure.from_spark(error) from error
             raise
 
     def _as_it_is(self, transaction: Transaction) -> Relation:
@@ -316,7 +313,7 @@ class InitialCopy:
             for call in calls:
                 call()
         except _REFUSED as error:
-            row_error = error if isinstance(error, PostgresError) else conflict.carried(error, ApplyPlace())
+            row_error = failure.from_spark(error)
             raise row_error.within(f"COPY {self.relation.name}, line {line}") from error
 
     def _add(self, transaction: Transaction, target: CopyTarget, rows: pa.Table, line: int) -> None:
@@ -366,7 +363,7 @@ class InitialCopy:
         row_line = piece.split(b"\n", bad)[good]
         text = row_line[:LINE_SHOWN].decode(errors="ignore")
         dots = "..." if len(row_line) > LINE_SHOWN else ""
-        row_error = error if isinstance(error, PostgresError) else conflict.carried(error, ApplyPlace())
+        row_error = failure.from_spark(error)
         return row_error.within(f'COPY {self.relation.name}, line {line + good}: "{text}{dots}"')
 
     # ---- the difference ---------------------------------------------------------------------------------
@@ -417,11 +414,20 @@ class InitialCopy:
         """Copy all ranges, several at a time. Return the `add` actions of the files that the tasks wrote, in the order of the ranges."""
         spark = transaction.engine.spark
 
-        def copied(condition: str) -> pa.Table:
-            self.worker.in_jobs()
+        def copied_by_task(condition: str) -> pa.Table:
             one_task = spark.range(0, 1, 1, 1)
             with step(Step.COPY_RANGE):
                 return one_task.mapInArrow(partial(task, condition), "action string, rows bigint, bytes bigint").toArrow()
+
+        def copied(condition: str) -> pa.Table:
+            self.worker.in_jobs()
+            try:
+                return copied_by_task(condition)
+            except (PySparkException, Py4JJavaError) as error:
+                if failure.from_spark(error).message != REFUSED:
+                    raise
+            task.check(condition, self.worker.check_stop)
+            return copied_by_task(condition)  # the error was temporary, such as that of a connection
 
         actions: list[Action] = []
         pool = ThreadPoolExecutor(self.worker.settings.integer("copy_workers_per_table"), "copy")
