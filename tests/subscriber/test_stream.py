@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 
 import psycopg
 import pytest
@@ -327,25 +328,40 @@ def test_several_tables_are_synchronized_while_others_stream(publisher, subscrib
         assert subscriber.sql(f"SELECT count(*), max(a) FROM {name}") == "60|60"
 
 
-def test_table_sync_can_be_terminated_while_the_publisher_does_not_answer(publisher, subscriber) -> None:
-    publisher.sql("CREATE TABLE t(a int PRIMARY KEY); INSERT INTO t VALUES (1); CREATE PUBLICATION p FOR TABLE t")
-    subscriber.sql("CREATE TABLE t(a int PRIMARY KEY)")
+@contextmanager
+def stalled(publisher, subscriber, query: bytes, options: str = "", *, is_ready: bool = False) -> Iterator[Callable[[], None]]:
+    """Subscribe to a publisher that no longer answers after a query. Yield the function after which it answers again.
+
+    `is_ready`: only after the table has been copied.
+    """
     with Proxy(publisher.server.port) as proxy:
 
         def stall(data: bytes) -> None:
-            proxy.stalled = proxy.stalled or b"DROP_REPLICATION_SLOT" in data
+            proxy.stalled = proxy.stalled or query in data
 
-        proxy.before = stall
-        conninfo = publisher.server.conninfo(publisher.name).replace(f"port={publisher.server.port}", f"port={proxy.port}")
-        subscriber.sql(f"CREATE SUBSCRIPTION s CONNECTION '{conninfo}' PUBLICATION p WITH (slot_name = '{publisher.name}_s')")
-        until(lambda: proxy.stalled, "the slot of the copy is not dropped", 60)
+        def release() -> None:
+            proxy.before, proxy.stalled = None, False
+
+        proxy.before = None if is_ready else stall
+        subscriber.sql(publisher.subscription(options).replace(f"port={publisher.server.port}", f"port={proxy.port}"))
+        if is_ready:
+            subscriber.wait(READY, "t")
+            proxy.before = stall
+        until(lambda: proxy.stalled, f"the subscriber does not send {query!r}", 60)
+        yield release
+        subscriber.unsubscribe()
+
+
+def test_table_sync_can_be_terminated_while_the_publisher_does_not_answer(publisher, subscriber) -> None:
+    publisher.sql("CREATE TABLE t(a int PRIMARY KEY); INSERT INTO t VALUES (1); CREATE PUBLICATION p FOR TABLE t")
+    subscriber.sql("CREATE TABLE t(a int PRIMARY KEY)")
+    with stalled(publisher, subscriber, b"DROP_REPLICATION_SLOT") as release:
         sync = f"FROM pg_stat_subscription WHERE subid = {subscriber.of_subscription('s.oid')} AND relid IS NOT NULL"
         subscriber.sql(f"SELECT pg_terminate_backend(pid) {sync}")
         subscriber.wait(f"SELECT count(*) {sync}", "0", 20)
-        proxy.before, proxy.stalled = None, False
+        release()
         slots = "SELECT count(*) FROM pg_replication_slots WHERE database = current_database() AND slot_name LIKE '%_sync_%'"
         until(lambda: publisher.sql(slots) == "0", "the slot of the copy stays", 60)
-        subscriber.unsubscribe()
 
 
 def test_dropped_subscription_leaves_no_slot_that_a_table_sync_could_not_drop(publisher, subscriber) -> None:
@@ -367,44 +383,23 @@ def test_dropped_subscription_leaves_no_slot_that_a_table_sync_could_not_drop(pu
 def test_table_sync_that_is_terminated_has_no_error(publisher, subscriber) -> None:
     publisher.sql("CREATE TABLE t(a int PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t")
     subscriber.sql("CREATE TABLE t(a int PRIMARY KEY)")
-    with Proxy(publisher.server.port) as proxy:
-
-        def stall(data: bytes) -> None:
-            proxy.stalled = proxy.stalled or b"pg_get_replica_identity_index" in data
-
-        proxy.before = stall
-        conninfo = publisher.server.conninfo(publisher.name).replace(f"port={publisher.server.port}", f"port={proxy.port}")
-        options = f"slot_name = '{publisher.name}_s', disable_on_error = true"
-        subscriber.sql(f"CREATE SUBSCRIPTION s CONNECTION '{conninfo}' PUBLICATION p WITH ({options})")
-        until(lambda: proxy.stalled, "the table is not described", 60)
+    with stalled(publisher, subscriber, b"pg_get_replica_identity_index", "disable_on_error = true") as release:
         sync = f"FROM pg_stat_subscription WHERE subid = {subscriber.of_subscription('s.oid')} AND relid IS NOT NULL"
         pid = subscriber.sql(f"SELECT pid {sync}")
         subscriber.sql(f"SELECT pg_terminate_backend({pid})")
         subscriber.wait(f"SELECT count(*) FROM pg_stat_activity WHERE pid = {pid}", "0", 20)
-        proxy.before, proxy.stalled = None, False
+        release()
         subscriber.wait(READY, "t")
         assert (subscriber.counted("sync_error_count"), subscriber.of_subscription("subenabled")) == ("0", "t")
-        subscriber.unsubscribe()
 
 
 def test_apply_worker_can_be_terminated_while_it_looks_for_tables_on_a_silent_publisher(publisher, subscriber) -> None:
     publisher.sql("CREATE TABLE t(a int PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t")
-    with Proxy(publisher.server.port) as proxy:
-        conninfo = publisher.server.conninfo(publisher.name).replace(f"port={publisher.server.port}", f"port={proxy.port}")
-        options = f"slot_name = '{publisher.name}_s', create_tables = true"
-        subscriber.sql(f"CREATE SUBSCRIPTION s CONNECTION '{conninfo}' PUBLICATION p WITH ({options})")
-        subscriber.wait(READY, "t")
-
-        def stall(data: bytes) -> None:
-            proxy.stalled = proxy.stalled or b"pg_publication_tables" in data
-
-        proxy.before = stall
-        until(lambda: proxy.stalled, "the worker does not look for tables", 60)
+    with stalled(publisher, subscriber, b"pg_publication_tables", "create_tables = true", is_ready=True) as release:
         pid = subscriber.sql(f"SELECT pid FROM pg_stat_subscription WHERE subid = {subscriber.of_subscription('s.oid')} AND relid IS NULL")
         subscriber.sql(f"SELECT pg_terminate_backend({pid})")
         subscriber.wait(f"SELECT count(*) FROM pg_stat_activity WHERE pid = {pid}", "0", 20)
-        proxy.before, proxy.stalled = None, False
-        subscriber.unsubscribe()
+        release()
 
 
 @pytest.mark.parametrize("keys", ["int PRIMARY KEY", "int"], ids=["applied by tasks", "applied by the driver"])
