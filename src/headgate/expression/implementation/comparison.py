@@ -17,11 +17,11 @@ from pyspark.sql import functions as F
 
 from headgate.errors import PostgresError
 from headgate.expression.implementation.datetime.infinity import compared
-from headgate.expression.implementation.implementation import Implementation, NotColumnwise, Operand, SparkForm, Table, silent
+from headgate.expression.implementation.implementation import Implementation, NotColumnwise, Operand, SparkForm, Table, native, silent
 from headgate.expression.node import Expression, RowCoerce, RowExpr, operands
 from headgate.expression.spark import row_value
 from headgate.expression.spark.comparison import TESTS, by_key, numeric_test
-from headgate.expression.spark.value import BOOL, Env, Value
+from headgate.expression.spark.value import BOOL, Value, of_columns
 from headgate.types import registry
 
 _KERNELS: dict[str, Callable[[Operand, Operand], Operand]] = {
@@ -74,60 +74,50 @@ def _unpad(*values: Operand) -> Sequence[Operand]:
     return [pc.utf8_rtrim(value, characters=" ") for value in values]
 
 
-def _plain(name: str) -> SparkForm:
-    test = TESTS[name]
-    return lambda node, args: Value(BOOL, lambda env: test(args[0].make(env), args[1].make(env)))
+def plain(name: str) -> SparkForm:
+    return native(BOOL, TESTS[name])
 
 
-def _as(name: str, left: str | None, right: str | None) -> SparkForm:
-    """Return a comparison that first casts either side to a wider Spark type."""
-    test = TESTS[name]
+def _as(name: str, wide: str) -> SparkForm:
+    """Return a comparison that first casts both sides to a wider Spark type."""
+    return _of_each(name, lambda column: column.cast(wide))
 
-    def builder(node: Expression, args: Sequence[Value]) -> Value:
-        def make(env: Env) -> Column:
-            a, b = args[0].make(env), args[1].make(env)
-            return test(a.cast(left) if left else a, b.cast(right) if right else b)
 
-        return Value(BOOL, make)
-
-    return builder
+def _of_each(name: str, change: Callable[[Column], Column]) -> SparkForm:
+    """Return a comparison of the changed Columns of both sides."""
+    return native(BOOL, lambda left, right: TESTS[name](change(left), change(right)))
 
 
 def _date_with_timestamp(name: str, *, flipped: bool) -> SparkForm:
-    test = TESTS[name]
+    def build(left: Column, right: Column) -> Column:
+        day, moment = (right, left) if flipped else (left, right)
+        return compared(TESTS[name], day, moment, flipped=flipped)
 
-    def builder(node: Expression, args: Sequence[Value]) -> Value:
-        day, moment = (args[1], args[0]) if flipped else (args[0], args[1])
-        return Value(BOOL, lambda env: compared(test, day.make(env), moment.make(env), flipped=flipped))
-
-    return builder
+    return native(BOOL, build)
 
 
 def _of_xids(name: str) -> SparkForm:
     """``xid = xid`` and ``xid = integer``, whose bits are those of an xid: '4294967295'::xid = -1."""
-    test = TESTS[name]
-    return lambda node, args: Value(BOOL, lambda env: test(*(F.pmod(arg.make(env).cast("bigint"), F.lit(1 << 32)) for arg in args)))
+    return _of_each(name, lambda column: F.pmod(column.cast("bigint"), F.lit(1 << 32)))
 
 
-def _blank_padded(name: str) -> SparkForm:
-    test = TESTS[name]
-    return lambda node, args: Value(BOOL, lambda env: test(F.rtrim(args[0].make(env)), F.rtrim(args[1].make(env))))
+def blank_padded(name: str) -> SparkForm:
+    """Return a comparison of char(n), without trailing blanks."""
+    return _of_each(name, F.rtrim)
 
 
 def _compare_keys(name: str, oid: int) -> SparkForm:
-    test = TESTS[name]
-    return lambda node, args: Value(BOOL, lambda env: test(*(by_key(arg, oid).make(env) for arg in args)))
+    return lambda node, args: of_columns(BOOL, TESTS[name], *(by_key(arg, oid) for arg in args))
 
 
 def _keyed_by_operand(name: str) -> SparkForm:
     """Return a comparison of two values of a polymorphic type, by the sort key of the operands' type."""
-    test = TESTS[name]
 
     def builder(node: Expression, args: Sequence[Value]) -> Value:
         sides = [_as_written(operand) for operand in operands(node)]
         left = _of_other_type(sides[0], args[0], sides[1], is_left=True)
         right = _of_other_type(sides[1], args[1], sides[0], is_left=False)
-        return Value(BOOL, lambda env: test(by_key(*left).make(env), by_key(*right).make(env)))
+        return of_columns(BOOL, TESTS[name], by_key(*left), by_key(*right))
 
     return builder
 
@@ -181,27 +171,27 @@ def _entry(build: Callable[[str], SparkForm], name: str, arrow: ArrowComparison 
 
 def _of_family(name: str) -> dict[str, Implementation]:
     arrow = ArrowComparison(name)
-    table = {f"{family}{name}": _entry(_plain, name, arrow) for family in _STORED}
+    table = {f"{family}{name}": _entry(plain, name, arrow) for family in _STORED}
     for family in ("macaddr_", "macaddr8_", "bit"):
-        table[f"{family}{name}"] = _entry(_plain, name)
+        table[f"{family}{name}"] = _entry(plain, name)
     for pair in ("24", "42", "28", "82", "48", "84"):
         wide = "bigint" if "8" in pair else "int"
-        table[f"int{pair}{name}"] = _entry(functools.partial(_as, left=wide, right=wide), name, arrow)
+        table[f"int{pair}{name}"] = _entry(functools.partial(_as, wide=wide), name, arrow)
     for family in ("float4", "float8"):
-        table[f"{family}{name}"] = _entry(_plain, name, ArrowComparison(name, without_nan))
+        table[f"{family}{name}"] = _entry(plain, name, ArrowComparison(name, without_nan))
     for family in ("float48", "float84"):
-        doubles = functools.partial(_as, left="double", right="double")
+        doubles = functools.partial(_as, wide="double")
         table[f"{family}{name}"] = _entry(doubles, name, ArrowComparison(name, without_nan))
     table[f"date_{name}_timestamp"] = silent(_date_with_timestamp(name, flipped=False))
     table[f"timestamp_{name}_date"] = silent(_date_with_timestamp(name, flipped=True))
-    table[f"char{name}"] = _entry(_plain if name in ("eq", "ne") else functools.partial(_compare_keys, oid=registry.CHAR), name)
+    table[f"char{name}"] = _entry(plain if name in ("eq", "ne") else functools.partial(_compare_keys, oid=registry.CHAR), name)
     table |= {f"{family}{name}": _entry(functools.partial(_compare_keys, oid=oid), name) for family, oid in _KEYED.items()}
     table |= {f"{family}{name}": _entry(_keyed_by_operand, name) for family in ("range_", "multirange_", "record_")}
-    table[f"bpchar{name}"] = _entry(_blank_padded, name, ArrowComparison(name, _unpad))
+    table[f"bpchar{name}"] = _entry(blank_padded, name, ArrowComparison(name, _unpad))
     table[f"numeric_{name}"] = _entry(_numeric, name, ArrowComparison(name, decimals))
-    table[f"text{name}" if name in ("eq", "ne") else f"text_{name}"] = _entry(_plain, name, arrow)
+    table[f"text{name}" if name in ("eq", "ne") else f"text_{name}"] = _entry(plain, name, arrow)
     for key in (f"name{name}text", f"text{name}name"):
-        table[key] = _entry(_plain, name)
+        table[key] = _entry(plain, name)
     return table
 
 

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from headgate.expression.implementation.implementation import SparkForm, Table
+from headgate.expression.implementation.implementation import SparkForm, Table, native
 from headgate.expression.node import Expression, operands
 from headgate.expression.spark.comparison import TESTS, label_place, labels
-from headgate.expression.spark.value import BOOL, TEXT, Env, Value, refuse
+from headgate.expression.spark.value import BOOL, TEXT, Value, of_columns, refuse
 from headgate.storage.spark.failure import marked, raised
 from headgate.types import registry
 from headgate.types.registry import PgType
@@ -23,12 +23,11 @@ from headgate.types.text import array
 def read(value: Value, kind: PgType) -> Value:
     """Convert a text to an enum. It raises 22P02 for a text that is not a label."""
 
-    def make(env: Env) -> Column:
-        label = value.make(env)
+    def build(label: Column) -> Column:
         message = F.concat(F.lit(marked("22P02", f'invalid input value for enum {kind.plain}: "')), label, F.lit('"'))
         return F.when(F.isnull(label) | F.array_contains(labels(kind), label), label).otherwise(raised(message))
 
-    return Value(TEXT, make)
+    return of_columns(TEXT, build, value)
 
 
 def _kind(node: Expression) -> PgType:
@@ -60,24 +59,19 @@ def _bounds(node: Expression, args: Sequence[Value]) -> Value:
     kind = _kind(node)
     quoted = F.array(*[F.lit(array.quoted(label, ",")) for label in kind.labels]) if kind.labels else F.array().cast("array<string>")
 
-    def make(env: Env) -> Column:
-        low = F.coalesce(label_place(args[0], kind).make(env), F.lit(1))
-        high = F.coalesce(label_place(args[1], kind).make(env), F.lit(len(kind.labels)))
+    def build(first: Column, last: Column) -> Column:
+        low, high = F.coalesce(first, F.lit(1)), F.coalesce(last, F.lit(len(kind.labels)))
         selected = F.slice(quoted, low, F.greatest(high - low + 1, F.lit(0)))
         return F.concat(F.lit("{"), F.array_join(selected, ","), F.lit("}"))
 
-    return Value(TEXT, make)
+    return of_columns(TEXT, build, *(label_place(arg, kind) for arg in args))
 
 
 def _compare(name: str) -> SparkForm:
     """Return a comparison by the labels' positions, or by the labels themselves for = and <>."""
-    test = TESTS[name]
-
-    def builder(node: Expression, args: Sequence[Value]) -> Value:
-        left, right = args if name in ("eq", "ne") else (label_place(arg, _kind(node)) for arg in args)
-        return Value(BOOL, lambda env: test(left.make(env), right.make(env)))
-
-    return builder
+    if name in ("eq", "ne"):
+        return native(BOOL, TESTS[name])
+    return lambda node, args: of_columns(BOOL, TESTS[name], *(label_place(arg, _kind(node)) for arg in args))
 
 
 IMPLEMENTATIONS: Table = {

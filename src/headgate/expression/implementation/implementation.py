@@ -26,10 +26,11 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import pyarrow as pa
+from pyspark.sql import Column
 
 from headgate.expression.duckdb.value import DuckdbForm
 from headgate.expression.node import Const, Expression
-from headgate.expression.spark.value import Value
+from headgate.expression.spark.value import Rep, Value, of_columns
 
 SparkForm = Callable[[Expression, Sequence[Value]], Value]
 """(the call, its planned operands) → its value."""
@@ -78,6 +79,11 @@ class Implementation:
 
 Table = dict[str, SparkForm | Implementation]
 """Entries by key. A function with only a Spark form, and default properties, is represented by that form."""
+
+
+def native(rep: Rep, build: Callable[..., Column]) -> SparkForm:
+    """Return the form of a function that `build` makes of the Columns of its operands."""
+    return lambda node, args: of_columns(rep, build, *args)
 
 
 def silent(

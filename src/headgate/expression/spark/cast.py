@@ -18,7 +18,16 @@ from headgate.errors import PostgresError
 from headgate.expression.functions import numeric
 from headgate.expression.implementation import enum_type
 from headgate.expression.implementation.datetime.infinity import date_to_timestamp, infinite_timestamp, timestamp_to_date
-from headgate.expression.implementation.implementation import Implementation, NotColumnwise, Operand, Raises, SparkForm, Table, silent
+from headgate.expression.implementation.implementation import (
+    Implementation,
+    NotColumnwise,
+    Operand,
+    Raises,
+    SparkForm,
+    Table,
+    native,
+    silent,
+)
 from headgate.expression.implementation.number.numeric import exactly, rounded, spark_decimal
 from headgate.expression.node import Const, Expression, FuncExpr, Relabel, TypeRef
 from headgate.expression.spark import session_time
@@ -42,6 +51,7 @@ from headgate.expression.spark.value import (
     as_text,
     decimal,
     fail,
+    of_columns,
     raising,
     refuse,
     rep_of,
@@ -61,7 +71,7 @@ def stored(value: Value, kind: TypeRef) -> Value:
         return Value(DIGITS, as_text(value))
     if target.name == "decimal":
         if value.rep.name == "decimal" and value.rep.scale <= target.scale and value.rep.whole <= target.whole:
-            return Value(target, lambda env: value.make(env).cast(spark_decimal(target)))
+            return of_columns(target, lambda column: column.cast(spark_decimal(target)), value)
         return Value(target, _to_stored_decimal(settle(exactly_modified(value, target.precision, target.scale)), target))
     return value
 
@@ -84,18 +94,18 @@ def _same_bits(value: Value, target: Rep) -> Value:
     """Cast between integer and oid. oids above 2147483647 correspond to negative integers."""
     limit = 1 << 32
 
-    def make(env: Env) -> Column:
-        number = value.make(env).cast("bigint")
+    def build(column: Column) -> Column:
+        number = column.cast("bigint")
         if target == INT4:
             return F.when(number >= limit // 2, number - limit).otherwise(number).cast("int")
         return F.when(number < 0, number + limit).otherwise(number)
 
-    return Value(target, make)
+    return of_columns(target, build, value)
 
 
 def _small_to_integer(node: Expression, args: Sequence[Value]) -> Value:
     """Cast int2 to int4. The same function casts to oid and similar types, where a negative number becomes one above 2147483647."""
-    wide = Value(INT4, lambda env: args[0].make(env).cast("int"))
+    wide = of_columns(INT4, lambda column: column.cast("int"), *args)
     return _same_bits(wide, INT8) if node.type.oid in _UNSIGNED else wide
 
 
@@ -105,12 +115,11 @@ def _network_to_address(value: Value) -> Value:
         address = text.normal_form(value.constant, registry.INET)
         return Value(TEXT, lambda env: F.lit(address), constant=address)
 
-    def make(env: Env) -> Column:
-        network = value.make(env)
+    def build(network: Column) -> Column:
         whole = network.endswith("/128") | (network.endswith("/32") & ~network.contains(":"))
         return F.when(whole, F.substring_index(network, "/", 1)).otherwise(network)
 
-    return Value(TEXT, make)
+    return of_columns(TEXT, build, value)
 
 
 def relabel(value: Value, node: Relabel) -> Value:
@@ -135,12 +144,6 @@ def _modifier(node: Expression) -> int:
     return int(second.value)
 
 
-def _is_explicit(node: Expression) -> bool:
-    assert isinstance(node, FuncExpr)
-    third = node.args[2]
-    return isinstance(third, Const) and third.value == "t"
-
-
 def _to_precision(node: Expression, args: Sequence[Value]) -> Value:
     parts = typmod.numeric_parts(_modifier(node))
     if parts is None:
@@ -152,7 +155,7 @@ def _to_precision(node: Expression, args: Sequence[Value]) -> Value:
     if value.rep.name != "decimal":
         return exactly_modified(value, precision, scale)  # as text, because it may be NaN
     target = decimal(precision, scale)
-    return Value(target, lambda env: value.make(env).cast(spark_decimal(target)))
+    return of_columns(target, lambda column: column.cast(spark_decimal(target)), value)
 
 
 def _to_precision_in_arrow(value: Operand, modifier: pa.Scalar) -> Operand:
@@ -191,17 +194,17 @@ def _to_char(node: Expression, args: Sequence[Value]) -> Value:
 
 def _of_length(node: Expression, value: Value, size: int, name: str, finish: Callable[[Column], Column]) -> Value:
     """Return a text that is cut to a length. An implicit cast cuts only blanks."""
-    explicit = _is_explicit(node)
+    assert isinstance(node, FuncExpr)
+    explicit = node.args[2]
 
-    def make(env: Env) -> Column:
-        string = value.make(env)
+    def build(string: Column) -> Column:
         cut = finish(F.substring(string, 1, size))
-        if explicit:
+        if isinstance(explicit, Const) and explicit.value == "t":
             return cut
         error = raising("22001", f"value too long for type {name}({size})")
         return F.when((F.length(string) > size) & (F.rtrim(F.substring(string, size + 1, 2**31 - 1)) != ""), error).otherwise(cut)
 
-    return Value(TEXT, make)
+    return of_columns(TEXT, build, value)
 
 
 def _moment_precision(rep: Rep) -> SparkForm:
@@ -214,8 +217,7 @@ def _moment_precision(rep: Rep) -> SparkForm:
         unit = 10 ** (6 - digits)
         base = 946_684_800_000_000
 
-        def make(env: Env) -> Column:
-            source = args[0].make(env)
+        def build(source: Column) -> Column:
             endless = infinite_timestamp(source)
             micros = F.when(~endless, micros_of(source) - F.lit(base))
             half = F.lit(unit // 2)
@@ -225,7 +227,7 @@ def _moment_precision(rep: Rep) -> SparkForm:
             rounded = whole * F.lit(unit) + F.lit(base)
             return F.when(endless, source).otherwise(F.timestamp_micros(rounded) if rep == TIMESTAMPTZ else to_timestamp(rounded))
 
-        return Value(rep, make)
+        return of_columns(rep, build, args[0])
 
     return builder
 
@@ -259,7 +261,7 @@ def text_form(value: Value, source: TypeRef, forms: TextSettings) -> Value:
         constant_text = text.write_text(constant_array, oid, session=forms)[0].as_py()
         return Value(TEXT, lambda env: F.lit(constant_text), constant=constant_text)
     if value.rep.name in ("int2", "int4", "int8"):
-        return Value(TEXT, lambda env: value.make(env).cast("string"))
+        return of_columns(TEXT, lambda column: column.cast("string"), value)
     if value.rep.name in ("decimal", "digits"):
         digits = as_text(value)
         return Value(TEXT, settle(Value(DIGITS, digits, value.fallible)))
@@ -268,7 +270,7 @@ def text_form(value: Value, source: TypeRef, forms: TextSettings) -> Value:
     if value.rep == TEXT and not text.depends_on(oid, forms):
         return value
     if value.rep == BOOL:
-        return Value(TEXT, lambda env: F.when(value.make(env), F.lit("t")).when(~value.make(env), F.lit("f")))
+        return of_columns(TEXT, lambda column: F.when(column, F.lit("t")).when(~column, F.lit("f")), value)
     types = registry.known()
     stored_type = storage.arrow_type(oid, source.typmod)  # computed here, because workers do not have the user-defined types
 
@@ -340,13 +342,11 @@ IMPLEMENTATIONS: Table = {
     "numeric": Implementation(_to_precision, arrow=_to_precision_in_arrow),
     "varchar": Implementation(_to_varchar, arrow=_to_varchar_in_arrow),
     "bpchar": _to_char,
-    "rtrim1": Implementation(
-        lambda node, args: Value(TEXT, lambda env: F.rtrim(args[0].make(env))), Raises.NEVER, null_first=True, duckdb="rtrim({0}, ' ')"
-    ),
-    "booltext": silent(lambda node, args: Value(TEXT, lambda env: args[0].make(env).cast("string"))),
-    "int4_bool": silent(lambda node, args: Value(BOOL, lambda env: args[0].make(env) != 0)),
-    "date_timestamp": lambda node, args: Value(TIMESTAMP, lambda env: date_to_timestamp(args[0].make(env))),
-    "timestamp_date": lambda node, args: Value(DATE, lambda env: timestamp_to_date(args[0].make(env))),
+    "rtrim1": Implementation(native(TEXT, F.rtrim), Raises.NEVER, null_first=True, duckdb="rtrim({0}, ' ')"),
+    "booltext": silent(native(TEXT, lambda column: column.cast("string"))),
+    "int4_bool": silent(native(BOOL, lambda column: column != 0)),
+    "date_timestamp": native(TIMESTAMP, date_to_timestamp),
+    "timestamp_date": native(DATE, timestamp_to_date),
     "timestamp_scale": _moment_precision(TIMESTAMP),
     "timestamptz_scale": _moment_precision(TIMESTAMPTZ),
     "name_text": lambda node, args: args[0],

@@ -28,6 +28,7 @@ from headgate.expression.spark.value import (
     arrow_function,
     as_text,
     decimal,
+    of_columns,
 )
 from headgate.expression.spark.vectorised import call
 from headgate.types import order, registry
@@ -114,15 +115,16 @@ def equal_keys(value: Value, kind: TypeRef) -> Value:
     if value.rep == DIGITS:
         return Value(BYTES, numeric_key(value))
     if kind.oid == registry.BPCHAR:
-        return Value(TEXT, lambda env: F.rtrim(value.make(env)))
+        return of_columns(TEXT, F.rtrim, value)
     if kind.oid in (registry.FLOAT4, registry.FLOAT8):
-        return Value(value.rep, lambda env: value.make(env) + F.lit(0).cast("float" if kind.oid == registry.FLOAT4 else "double"))
+        width = "float" if kind.oid == registry.FLOAT4 else "double"
+        return of_columns(value.rep, lambda column: column + F.lit(0).cast(width), value)
     return value if in_stored_order(kind.oid) else by_key(value, kind.oid)
 
 
 def numeric_test(name: str, left: Value, right: Value) -> Value:
     test, (left_key, right_key) = TESTS[name], numeric_keys(left, right)
-    return Value(BOOL, lambda env: test(left_key.make(env), right_key.make(env)))
+    return of_columns(BOOL, test, left_key, right_key)
 
 
 def numeric_keys(left: Value, right: Value) -> tuple[Value, Value]:
@@ -150,10 +152,10 @@ def less(left: Value, right: Value, oid: int) -> Value:
     if not in_stored_order(oid):
         left, right = by_key(left, oid), by_key(right, oid)
     elif oid == registry.BPCHAR:
-        return Value(BOOL, lambda env: F.rtrim(left.make(env)) < F.rtrim(right.make(env)))
+        return of_columns(BOOL, lambda a, b: F.rtrim(a) < F.rtrim(b), left, right)
     if left.rep.name in ("decimal", "digits"):
         return numeric_test("lt", left, right)
-    return Value(BOOL, lambda env: left.make(env) < right.make(env))
+    return of_columns(BOOL, Column.__lt__, left, right)
 
 
 def directed(key: Column, *, descending: bool, nulls_first: bool) -> Column:

@@ -223,6 +223,11 @@ def in_rep(rep: Rep, values: Sequence[Value], env: Env) -> list[Column]:
     return [value.make(env) if value.rep == rep else value.make(env).cast(SPARK[rep.name]) for value in values]
 
 
+def of_columns(rep: Rep, build: Callable[..., Column], *values: Value) -> Value:
+    """Return the value that `build` makes of the Columns of other values."""
+    return Value(rep, lambda env: build(*(value.make(env) for value in values)))
+
+
 def raising(sqlstate: str, message: str) -> Column:
     """Return an expression that raises PostgreSQL's error when it is evaluated."""
     return F.raise_error(F.lit(marked(sqlstate, message)))

@@ -18,7 +18,7 @@ from headgate.expression.functions.regex.lexer import Flag
 from headgate.expression.functions.regex.parser import parse
 from headgate.expression.implementation.implementation import Implementation, SparkForm, Table
 from headgate.expression.node import Expression
-from headgate.expression.spark.value import BOOL, INT4, TEXT, Env, Value, raising
+from headgate.expression.spark.value import BOOL, INT4, TEXT, Value, of_columns, raising
 from headgate.expression.spark.vectorised import call, scalar
 
 
@@ -49,11 +49,7 @@ def _matching(args: Sequence[Value], flags: Flag, *, negated: bool) -> Value:
     if test is None:
         return call(functions.differs if negated else functions.matches, BOOL, args[:2], prefix=(int(flags),))
 
-    def make(env: Env) -> Column:
-        matched = test(text.make(env))
-        return ~matched if negated else matched
-
-    return Value(BOOL, make)
+    return of_columns(BOOL, lambda column: ~test(column) if negated else test(column), text)
 
 
 def _failing(error: PostgresError) -> Callable[[Column], Column]:

@@ -14,12 +14,12 @@ from headgate.expression.duckdb import text as duckdb
 from headgate.expression.functions import string
 from headgate.expression.functions.regex import similar
 from headgate.expression.implementation.character import text as compile_text
-from headgate.expression.implementation.implementation import Guarded, Implementation, SparkForm, Table
+from headgate.expression.implementation.comparison import blank_padded, plain
+from headgate.expression.implementation.implementation import Guarded, Implementation, SparkForm, Table, native
 from headgate.expression.node import Expression, FuncExpr, OpExpr
 from headgate.expression.spark import session_time
 from headgate.expression.spark.cast import printed
-from headgate.expression.spark.comparison import TESTS
-from headgate.expression.spark.value import BOOL, BYTES, TEXT, Env, Value
+from headgate.expression.spark.value import BOOL, BYTES, TEXT, Value, of_columns
 from headgate.expression.spark.vectorised import Plain, call, scalar
 from headgate.types.text.text import depends_on
 
@@ -58,44 +58,19 @@ def _spreading(function: Callable[..., Plain], spread: Callable[..., Plain], nat
 
 
 def _unpad(value: Value) -> Value:
-    return Value(TEXT, lambda env: F.rtrim(value.make(env)))
+    return of_columns(TEXT, F.rtrim, value)
 
 
-def _bytewise(test: str) -> SparkForm:
-    """Return ~<~ and similar: comparison by bytes, which is the order of the C collation."""
-
-    def builder(node: Expression, args: Sequence[Value]) -> Value:
-        left, right = args
-        return Value(BOOL, lambda env: TESTS[test](left.make(env), right.make(env)))
-
-    return builder
+def _larger(a: Column, b: Column) -> Column:
+    return F.when(a > b, a).otherwise(F.when(F.isnotnull(a), b))
 
 
-def _bytewise_padded(test: str) -> SparkForm:
-    """Return the same for char(n), without trailing blanks."""
-
-    def builder(node: Expression, args: Sequence[Value]) -> Value:
-        left, right = args
-        return Value(BOOL, lambda env: TESTS[test](F.rtrim(left.make(env)), F.rtrim(right.make(env))))
-
-    return builder
+def _smaller(a: Column, b: Column) -> Column:
+    return F.when(a < b, a).otherwise(F.when(F.isnotnull(a), b))
 
 
-def _larger_or_smaller(*, larger: bool) -> SparkForm:
-    def builder(node: Expression, args: Sequence[Value]) -> Value:
-        left, right = args
-
-        def make(env: Env) -> Column:
-            a, b = left.make(env), right.make(env)
-            return F.when(a > b if larger else a < b, a).otherwise(F.when(F.isnotnull(a), b))
-
-        return Value(TEXT, make)
-
-    return builder
-
-
-def _translate(node: Expression, args: Sequence[Value]) -> Value:
-    return Value(TEXT, lambda env: F.call_function("translate", *(arg.make(env) for arg in args)))
+def _translate(*columns: Column) -> Column:
+    return F.call_function("translate", *columns)
 
 
 def cut_to_name(text: str) -> str:
@@ -105,7 +80,7 @@ def cut_to_name(text: str) -> str:
 
 IMPLEMENTATIONS: Table = {
     "initcap": scalar(string.initcap, TEXT, raises=False),
-    "translate": Implementation(_translate, duckdb="translate({0}, {1}, {2})"),
+    "translate": Implementation(native(TEXT, _translate), duckdb="translate({0}, {1}, {2})"),
     "quote_ident": Implementation(scalar(string.quote_ident, TEXT, raises=False), duckdb="hg.quote_ident({0})"),
     "quote_literal": Implementation(scalar(string.quote_literal, TEXT, raises=False), duckdb="hg.quote_literal({0})"),
     "quote_nullable": Implementation(
@@ -133,10 +108,10 @@ IMPLEMENTATIONS: Table = {
     "text_format_nv": Implementation(scalar(string.format_text, TEXT, strict=False), duckdb=duckdb.format_text),
     "text_name": scalar(cut_to_name, TEXT, raises=False),
     "bpchar_name": lambda node, args: call(cut_to_name, TEXT, [_unpad(args[0])], raises=False),
-    "text_larger": _larger_or_smaller(larger=True),
-    "text_smaller": _larger_or_smaller(larger=False),
+    "text_larger": native(TEXT, _larger),
+    "text_smaller": native(TEXT, _smaller),
     "nameiclike": Implementation(scalar(similar.ilike, BOOL), duckdb=duckdb.like(folded=True)),
     "nameicnlike": Implementation(scalar(similar.not_ilike, BOOL), duckdb=duckdb.like(folded=True, negated=True)),
-    **{f"text_pattern_{name}": _bytewise(name) for name in ("lt", "le", "gt", "ge")},
-    **{f"bpchar_pattern_{name}": _bytewise_padded(name) for name in ("lt", "le", "gt", "ge")},
+    **{f"text_pattern_{name}": plain(name) for name in ("lt", "le", "gt", "ge")},
+    **{f"bpchar_pattern_{name}": blank_padded(name) for name in ("lt", "le", "gt", "ge")},
 }

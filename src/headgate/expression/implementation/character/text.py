@@ -28,20 +28,17 @@ from headgate.expression.implementation.implementation import (
     Raises,
     SparkForm,
     Table,
+    native,
     silent,
 )
 from headgate.expression.node import Expression
-from headgate.expression.spark.value import BOOL, BYTES, INT4, TEXT, Env, Rep, Value, after, raising, refuse, settle
+from headgate.expression.spark.value import BOOL, BYTES, INT4, TEXT, Env, Value, after, of_columns, raising, refuse, settle
 from headgate.expression.spark.vectorised import call, scalar
 from headgate.storage.spark import failure
 
 _INT_MAX = 2**31 - 1
 _MOST_PADDED = (size_limit.ALLOCATED - size_limit.HEADER) // 4
 """Maximum length in characters of a padded string. PostgreSQL allocates four bytes for each character."""
-
-
-def _map(rep: Rep, function: Callable[..., Column]) -> SparkForm:
-    return lambda node, args: Value(rep, lambda env: function(*(arg.make(env) for arg in args)))
 
 
 def lower(column: Column) -> Column:
@@ -236,12 +233,11 @@ def _like(*, negated: bool, fold: bool = False) -> SparkForm:
         if test is None:
             return call(exact, BOOL, args)
 
-        def make(env: Env) -> Column:
-            text = args[0].make(env)
+        def build(text: Column) -> Column:
             result = test(lower(text) if fold else text)
             return ~result if negated else result
 
-        return Value(BOOL, make)
+        return of_columns(BOOL, build, args[0])
 
     return builder
 
@@ -258,10 +254,6 @@ def _matcher(pattern: str) -> Callable[[Column], Column] | None:
         return (lambda text: text.endswith(F.lit(bare))) if front else (lambda text: text.startswith(F.lit(bare)))
     expression = like(pattern)
     return None if expression is None else lambda text: F.rlike(text, F.lit(expression))
-
-
-def _bytes_substring(data: Column, start: Column, length: Column | None = None) -> Column:
-    return _substring(data, start, length)
 
 
 def _check_size(size: Column, most: int, build: Callable[[Column], Column]) -> Column:
@@ -298,81 +290,81 @@ def _by_words(*, negated: bool) -> ArrowForm:
 
 
 IMPLEMENTATIONS: Table = {
-    "lower": silent(_map(TEXT, lower), arrow=pc.ascii_lower, duckdb=duckdb.LOWER),
+    "lower": silent(native(TEXT, lower), arrow=pc.ascii_lower, duckdb=duckdb.LOWER),
     "upper": silent(
-        _map(TEXT, upper), arrow=pc.ascii_upper, duckdb="translate({0}, 'abcdefghijklmnopqrstuvwxyz', 'ABCDEFGHIJKLMNOPQRSTUVWXYZ')"
+        native(TEXT, upper), arrow=pc.ascii_upper, duckdb="translate({0}, 'abcdefghijklmnopqrstuvwxyz', 'ABCDEFGHIJKLMNOPQRSTUVWXYZ')"
     ),
     "textlen": silent(
-        _map(INT4, F.length),
+        native(INT4, F.length),
         arrow=lambda value: pc.cast(pc.utf8_length(value), pa.int32()),
         duckdb="CAST(length({0}) AS INTEGER)",
         any_collation=True,
     ),
-    "bpcharlen": silent(lambda node, args: Value(INT4, lambda env: F.length(F.rtrim(args[0].make(env))))),
-    "textoctetlen": silent(_map(INT4, F.octet_length), duckdb="CAST(strlen({0}) AS INTEGER)"),
-    "bpcharoctetlen": Implementation(_map(INT4, F.octet_length), null_first=True),
-    "bit_length/25": Implementation(_map(INT4, lambda a: F.octet_length(a) * F.lit(8)), null_first=True),
+    "bpcharlen": silent(native(INT4, lambda column: F.length(F.rtrim(column)))),
+    "textoctetlen": silent(native(INT4, F.octet_length), duckdb="CAST(strlen({0}) AS INTEGER)"),
+    "bpcharoctetlen": Implementation(native(INT4, F.octet_length), null_first=True),
+    "bit_length/25": Implementation(native(INT4, lambda a: F.octet_length(a) * F.lit(8)), null_first=True),
     "text_substr": Implementation(
-        _map(TEXT, _substring),
+        native(TEXT, _substring),
         null_first=True,
         duckdb=Guarded(
             "CASE WHEN {2} < 0 THEN <22011 negative substring length not allowed>"
             " ELSE substr({0}, greatest({1}, 1), greatest(CAST({1} AS BIGINT) + {2} - greatest({1}, 1), 0)) END"
         ),
     ),
-    "text_substr_no_len": Implementation(_map(TEXT, _substring), null_first=True, duckdb=Guarded("substr({0}, greatest({1}, 1))")),
-    "text_left": Implementation(_map(TEXT, _take_left), Raises.NEVER, null_first=True, duckdb="left({0}, {1})"),
-    "text_right": Implementation(_map(TEXT, _right), Raises.NEVER, null_first=True, duckdb="right({0}, {1})"),
-    "textpos": silent(_map(INT4, _position), duckdb="CAST(instr({0}, {1}) AS INTEGER)"),
-    "btrim": Implementation(_map(TEXT, _trim(F.btrim)), Raises.NEVER, null_first=True, duckdb="trim({0}, {1})"),
-    "btrim1": Implementation(_map(TEXT, _trim(F.btrim)), Raises.NEVER, null_first=True, duckdb="trim({0}, ' ')"),
-    "ltrim": Implementation(_map(TEXT, _trim(F.ltrim)), Raises.NEVER, null_first=True, duckdb="ltrim({0}, {1})"),
-    "ltrim1": Implementation(_map(TEXT, _trim(F.ltrim)), Raises.NEVER, null_first=True, duckdb="ltrim({0}, ' ')"),
-    "rtrim": Implementation(_map(TEXT, _trim(F.rtrim)), Raises.NEVER, null_first=True, duckdb="rtrim({0}, {1})"),
-    "replace_text": Implementation(_map(TEXT, _replace), Raises.NEVER, null_first=True, duckdb="replace({0}, {1}, {2})"),
+    "text_substr_no_len": Implementation(native(TEXT, _substring), null_first=True, duckdb=Guarded("substr({0}, greatest({1}, 1))")),
+    "text_left": Implementation(native(TEXT, _take_left), Raises.NEVER, null_first=True, duckdb="left({0}, {1})"),
+    "text_right": Implementation(native(TEXT, _right), Raises.NEVER, null_first=True, duckdb="right({0}, {1})"),
+    "textpos": silent(native(INT4, _position), duckdb="CAST(instr({0}, {1}) AS INTEGER)"),
+    "btrim": Implementation(native(TEXT, _trim(F.btrim)), Raises.NEVER, null_first=True, duckdb="trim({0}, {1})"),
+    "btrim1": Implementation(native(TEXT, _trim(F.btrim)), Raises.NEVER, null_first=True, duckdb="trim({0}, ' ')"),
+    "ltrim": Implementation(native(TEXT, _trim(F.ltrim)), Raises.NEVER, null_first=True, duckdb="ltrim({0}, {1})"),
+    "ltrim1": Implementation(native(TEXT, _trim(F.ltrim)), Raises.NEVER, null_first=True, duckdb="ltrim({0}, ' ')"),
+    "rtrim": Implementation(native(TEXT, _trim(F.rtrim)), Raises.NEVER, null_first=True, duckdb="rtrim({0}, {1})"),
+    "replace_text": Implementation(native(TEXT, _replace), Raises.NEVER, null_first=True, duckdb="replace({0}, {1}, {2})"),
     "textcat": silent(
-        _map(TEXT, F.concat),
+        native(TEXT, F.concat),
         arrow=lambda left, right: pc.binary_join_element_wise(left, right, ""),
         duckdb="({0} || {1})",
         any_collation=True,
     ),
     "text_reverse": silent(
-        _map(TEXT, F.reverse),
+        native(TEXT, F.reverse),
         duckdb="CASE WHEN strlen({0}) = length({0}) THEN reverse({0}) WHEN {0} IS NOT NULL"
         " THEN <0A000 reverse of text that is not plain ASCII is not supported here> END",
     ),
     "repeat": Implementation(
-        _map(TEXT, _repeat), null_first=True, duckdb="repeat({0}, hg.fitting({1}, strlen({0}) * CAST({1} AS BIGINT), 1073741819))"
+        native(TEXT, _repeat), null_first=True, duckdb="repeat({0}, hg.fitting({1}, strlen({0}) * CAST({1} AS BIGINT), 1073741819))"
     ),
     "lpad": Implementation(
-        _map(TEXT, _pad("lpad")),
+        native(TEXT, _pad("lpad")),
         null_first=True,
         duckdb=Guarded("CASE WHEN {2} = '' THEN left({0}, greatest({1}, 0)) ELSE lpad({0}, hg.fitting({1}, {1}, 268435454), {2}) END"),
     ),
     "rpad": Implementation(
-        _map(TEXT, _pad("rpad")),
+        native(TEXT, _pad("rpad")),
         null_first=True,
         duckdb=Guarded("CASE WHEN {2} = '' THEN left({0}, greatest({1}, 0)) ELSE rpad({0}, hg.fitting({1}, {1}, 268435454), {2}) END"),
     ),
     "lpad/25,23": Implementation(
-        _map(TEXT, _pad("lpad")), null_first=True, duckdb=Guarded("lpad({0}, hg.fitting({1}, {1}, 268435454), ' ')")
+        native(TEXT, _pad("lpad")), null_first=True, duckdb=Guarded("lpad({0}, hg.fitting({1}, {1}, 268435454), ' ')")
     ),
     "rpad/25,23": Implementation(
-        _map(TEXT, _pad("rpad")), null_first=True, duckdb=Guarded("rpad({0}, hg.fitting({1}, {1}, 268435454), ' ')")
+        native(TEXT, _pad("rpad")), null_first=True, duckdb=Guarded("rpad({0}, hg.fitting({1}, {1}, 268435454), ' ')")
     ),
     "split_part": Implementation(
-        _map(TEXT, _split_part),
+        native(TEXT, _split_part),
         null_first=True,
         duckdb=Guarded(
             "CASE WHEN {2} = 0 THEN <22023 field position must not be zero> WHEN {1} = '' THEN CASE"
             " WHEN {2} IN (1, -1) THEN {0} ELSE '' END ELSE split_part({0}, {1}, {2}) END"
         ),
     ),
-    "text_starts_with": silent(_map(BOOL, F.startswith), duckdb="starts_with({0}, {1})"),
-    "md5_text": silent(_map(TEXT, F.md5), duckdb="md5({0})"),
-    "ascii": Implementation(_map(INT4, _ascii), null_first=True, duckdb="ascii({0})"),
+    "text_starts_with": silent(native(BOOL, F.startswith), duckdb="starts_with({0}, {1})"),
+    "md5_text": silent(native(TEXT, F.md5), duckdb="md5({0})"),
+    "ascii": Implementation(native(INT4, _ascii), null_first=True, duckdb="ascii({0})"),
     "chr": Implementation(
-        _map(TEXT, _chr),
+        native(TEXT, _chr),
         null_first=True,
         duckdb=Guarded(
             "CASE WHEN {0} < 0 THEN <54000 character number must be positive> WHEN {0} = 0"
@@ -380,8 +372,8 @@ IMPLEMENTATIONS: Table = {
             " THEN <54000 requested character not valid for encoding> ELSE chr({0}) END"
         ),
     ),
-    "textoverlay": Implementation(_map(TEXT, _overlay), null_first=True),
-    "textoverlay_no_len": Implementation(_map(TEXT, _overlay), null_first=True),
+    "textoverlay": Implementation(native(TEXT, _overlay), null_first=True),
+    "textoverlay_no_len": Implementation(native(TEXT, _overlay), null_first=True),
     "textlike": Implementation(
         _like(negated=False), Raises.BY_PATTERN, arrow=_by_words(negated=False), duckdb=duckdb.like(), any_collation=True
     ),
@@ -393,10 +385,10 @@ IMPLEMENTATIONS: Table = {
     "texticlike": Implementation(_like(negated=False, fold=True), Raises.BY_PATTERN, duckdb=duckdb.like(folded=True)),
     "texticnlike": Implementation(_like(negated=True, fold=True), Raises.BY_PATTERN, duckdb=duckdb.like(folded=True, negated=True)),
     "like_escape": silent(scalar(similar.like_escape, TEXT)),
-    "byteaoctetlen": Implementation(_map(INT4, F.octet_length), null_first=True, duckdb="CAST(octet_length({0}) AS INTEGER)"),
-    "byteacat": Implementation(_map(BYTES, F.concat), null_first=True),
+    "byteaoctetlen": Implementation(native(INT4, F.octet_length), null_first=True, duckdb="CAST(octet_length({0}) AS INTEGER)"),
+    "byteacat": Implementation(native(BYTES, F.concat), null_first=True),
     "bytea_substr": Implementation(
-        _map(BYTES, _bytes_substring),
+        native(BYTES, _substring),
         null_first=True,
         duckdb=Guarded(
             "CASE WHEN {2} < 0 THEN <22011 negative substring length not allowed>"
@@ -404,7 +396,7 @@ IMPLEMENTATIONS: Table = {
         ),
     ),
     "bytea_substr_no_len": Implementation(
-        _map(BYTES, _bytes_substring), null_first=True, duckdb=Guarded("hg.bytes_from({0}, {1}, octet_length({0}))")
+        native(BYTES, _substring), null_first=True, duckdb=Guarded("hg.bytes_from({0}, {1}, octet_length({0}))")
     ),
-    "md5_bytea": Implementation(_map(TEXT, F.md5), null_first=True),
+    "md5_bytea": Implementation(native(TEXT, F.md5), null_first=True),
 }

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from headgate.expression.functions import ordering
 from headgate.expression.functions.datetime import interval, time_of_day, timestamp
-from headgate.expression.implementation.implementation import Implementation, SparkForm, Table
+from headgate.expression.implementation.implementation import Implementation, SparkForm, Table, native
 from headgate.expression.node import Const, Expression, FuncExpr
 from headgate.expression.spark.units import truncation_unit
 from headgate.expression.spark.value import BOOL, INT4, TEXT, TIMESTAMP, TIMESTAMPTZ, Value, raising
@@ -39,10 +39,6 @@ def _truncate(node: Expression, args: Sequence[Value]) -> Value:
         return call(interval.truncated, TEXT, args[1:], prefix=(unit.name,))
     error = unit.error("interval", "Months usually have fractional weeks." if unit.name == "week" else None)
     return Value(TEXT, lambda env: F.when(F.isnotnull(args[1].make(env)), raising(*error).cast("string")))
-
-
-def _finite(node: Expression, args: Sequence[Value]) -> Value:
-    return Value(BOOL, lambda env: F.when(F.isnotnull(args[0].make(env)), F.lit(True)))
 
 
 plus_interval = scalar(time_of_day.plus, TEXT)
@@ -82,5 +78,5 @@ IMPLEMENTATIONS: Table = {
     "make_interval": scalar(interval.made, TEXT),
     "interval_scale": _to_modifier(interval.modified),
     "interval_trunc": _truncate,
-    "interval_finite": _finite,
+    "interval_finite": native(BOOL, lambda column: F.when(F.isnotnull(column), F.lit(True))),
 }

@@ -16,14 +16,28 @@ from headgate.expression.functions.datetime import timestamp
 from headgate.expression.implementation.datetime import time_of_day
 from headgate.expression.implementation.datetime.extract import NAMES, big, isodow, micros_of, whole
 from headgate.expression.implementation.datetime.infinity import date_to_timestamp, infinite_date, infinite_timestamp, too_late
-from headgate.expression.implementation.implementation import Implementation, SparkForm, Table
+from headgate.expression.implementation.implementation import Implementation, SparkForm, Table, native
 from headgate.expression.node import Expression
 from headgate.expression.spark.common_subexpression import bound
 from headgate.expression.spark.comparison import by_key
 from headgate.expression.spark.literal import to_timestamp
 from headgate.expression.spark.session_time import local_now
 from headgate.expression.spark.units import Unit, truncation_unit
-from headgate.expression.spark.value import BOOL, DATE, INT4, TEXT, TIMESTAMP, TIMESTAMPTZ, Env, Make, Value, after, raising, settle
+from headgate.expression.spark.value import (
+    BOOL,
+    DATE,
+    INT4,
+    TEXT,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    Env,
+    Make,
+    Value,
+    after,
+    of_columns,
+    raising,
+    settle,
+)
 from headgate.expression.spark.vectorised import call, scalar
 from headgate.types import registry
 from headgate.types.datetime.calendar import DAY
@@ -51,30 +65,19 @@ def midnight(value: Value) -> Make:
 
 
 def _date_plus(sign: int) -> SparkForm:
-    def builder(node: Expression, args: Sequence[Value]) -> Value:
-        flipped = args[0].rep != DATE
-        day, count = (args[1], args[0]) if flipped else (args[0], args[1])
+    def build(source: Column, days: Column) -> Column:
+        moved = F.unix_date(source).cast("bigint") + F.lit(sign) * days.cast("bigint")
+        outside = (moved < timestamp.FIRST_DAY) | (moved >= _END_DAY)
+        result = F.when(outside, raising("22008", "date out of range")).otherwise(F.date_from_unix_date(moved.cast("int")))
+        return F.when(infinite_date(source) & F.isnotnull(days), source).otherwise(result)
 
-        def make(env: Env) -> Column:
-            source, days = day.make(env), count.make(env)
-            moved = F.unix_date(source).cast("bigint") + F.lit(sign) * days.cast("bigint")
-            outside = (moved < timestamp.FIRST_DAY) | (moved >= _END_DAY)
-            result = F.when(outside, raising("22008", "date out of range")).otherwise(F.date_from_unix_date(moved.cast("int")))
-            return F.when(infinite_date(source) & F.isnotnull(days), source).otherwise(result)
-
-        return Value(DATE, make)
-
-    return builder
+    return lambda node, args: of_columns(DATE, build, *(args if args[0].rep == DATE else args[::-1]))
 
 
-def _date_minus_date(node: Expression, args: Sequence[Value]) -> Value:
-    def make(env: Env) -> Column:
-        left, right = args[0].make(env), args[1].make(env)
-        error = raising("22008", "cannot subtract infinite dates").cast("int")
-        are_known = F.isnotnull(left) & F.isnotnull(right)
-        return F.when(are_known & (infinite_date(left) | infinite_date(right)), error).otherwise(F.unix_date(left) - F.unix_date(right))
-
-    return Value(INT4, make)
+def _date_minus_date(left: Column, right: Column) -> Column:
+    error = raising("22008", "cannot subtract infinite dates").cast("int")
+    are_known = F.isnotnull(left) & F.isnotnull(right)
+    return F.when(are_known & (infinite_date(left) | infinite_date(right)), error).otherwise(F.unix_date(left) - F.unix_date(right))
 
 
 def span_of(value: Value, sign: int) -> Interval | None:
@@ -178,7 +181,7 @@ def _first_year(year: Column, size: int) -> Column:
 
 def _truncate(node: Expression, args: Sequence[Value]) -> Value:
     unit = truncation_unit(args[0])
-    return Value(TIMESTAMP, lambda env: truncated(unit, args[1].make(env), NAMES["timestamp"]))
+    return of_columns(TIMESTAMP, lambda moment: truncated(unit, moment, NAMES["timestamp"]), args[1])
 
 
 def _key(value: Value, oid: int) -> Make:
@@ -237,7 +240,7 @@ def overlaps_spans(plus: SparkForm, kind: int) -> Table:
 
 def _is_finite(node: Expression, args: Sequence[Value]) -> Value:
     test = infinite_date if args[0].rep == DATE else infinite_timestamp
-    return Value(BOOL, lambda env: ~test(args[0].make(env)))
+    return of_columns(BOOL, lambda column: ~test(column), *args)
 
 
 def _order(node: Expression, args: Sequence[Value]) -> Value:
@@ -258,7 +261,7 @@ IMPLEMENTATIONS: Table = {
     "date_pli": Implementation(_date_plus(1), duckdb="CAST({0} + {1} AS DATE)"),
     "date_mii": Implementation(_date_plus(-1), duckdb="CAST({0} - {1} AS DATE)"),
     "integer_pl_date/23,1082": _date_plus(1),
-    "date_mi": Implementation(_date_minus_date, duckdb="CAST(date_diff('day', {1}, {0}) AS INTEGER)"),
+    "date_mi": Implementation(native(INT4, _date_minus_date), duckdb="CAST(date_diff('day', {1}, {0}) AS INTEGER)"),
     "date_cmp": _order,
     "timestamp_cmp": _order,
     "timestamp_trunc": Implementation(_truncate, duckdb=date_trunc),

@@ -8,17 +8,16 @@ differ.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from headgate.expression.duckdb import number
 from headgate.expression.functions import floating_point
-from headgate.expression.implementation.implementation import Guarded, Implementation, SparkForm, Table
-from headgate.expression.implementation.number.integer import by_zero, division_by_zero
-from headgate.expression.node import Expression
-from headgate.expression.spark.value import FLOAT4, FLOAT8, INT4, SPARK, Env, Rep, Value, in_rep, raising
+from headgate.expression.implementation.implementation import Guarded, Implementation, SparkForm, Table, native
+from headgate.expression.implementation.number.integer import by_zero, division_by_zero, of_alike
+from headgate.expression.spark.value import FLOAT4, FLOAT8, INT4, SPARK, Rep, raising
 from headgate.expression.spark.vectorised import scalar
 
 INFINITY = float("inf")
@@ -37,28 +36,25 @@ def _underflow() -> Column:
 
 
 def _sum(rep: Rep, operation: Callable[[Column, Column], Column]) -> SparkForm:
-    def make(args: Sequence[Value], env: Env) -> Column:
-        a, b = in_rep(rep, args, env)
+    def build(a: Column, b: Column) -> Column:
         result = operation(a, b).cast(SPARK[rep.name])
         return F.when(is_infinite(result) & ~is_infinite(a) & ~is_infinite(b), _overflow()).otherwise(result)
 
-    return lambda node, args: Value(rep, lambda env: make(args, env))
+    return of_alike(rep, build)
 
 
 def _product(rep: Rep) -> SparkForm:
-    def make(args: Sequence[Value], env: Env) -> Column:
-        a, b = in_rep(rep, args, env)
+    def build(a: Column, b: Column) -> Column:
         result = (a * b).cast(SPARK[rep.name])
         over = is_infinite(result) & ~is_infinite(a) & ~is_infinite(b)
         under = (result == 0) & (a != 0) & (b != 0)
         return F.when(over, _overflow()).when(under, _underflow()).otherwise(result)
 
-    return lambda node, args: Value(rep, lambda env: make(args, env))
+    return of_alike(rep, build)
 
 
 def _quotient(rep: Rep) -> SparkForm:
-    def make(args: Sequence[Value], env: Env) -> Column:
-        a, b = in_rep(rep, args, env)
+    def build(a: Column, b: Column) -> Column:
         result = F.try_divide(a.cast("double"), b.cast("double")).cast(SPARK[rep.name])
         over = is_infinite(result) & ~is_infinite(a)
         under = (result == 0) & (a != 0) & ~is_infinite(b)
@@ -70,52 +66,39 @@ def _quotient(rep: Rep) -> SparkForm:
             .otherwise(result)
         )
 
-    return lambda node, args: Value(rep, lambda env: make(args, env))
+    return of_alike(rep, build)
 
 
 def _map(rep: Rep, function: Callable[[Column], Column]) -> SparkForm:
-    return lambda node, args: Value(rep, lambda env: function(args[0].make(env)).cast(SPARK[rep.name]))
+    return native(rep, lambda column: function(column).cast(SPARK[rep.name]))
 
 
 def _whole(function: Callable[[Column], Column]) -> SparkForm:
     """Return the form of ceil or floor. Doubles beyond 2^52 are integers, and Spark's bigint result would saturate. -0 stays -0."""
 
-    def make(value: Value, env: Env) -> Column:
-        a = value.make(env)
+    def build(a: Column) -> Column:
         large = (F.abs(a) >= F.lit(4503599627370496.0)) | F.isnan(a)
         whole = function(F.when(large, F.lit(0.0)).otherwise(a)).cast("double")
         signed = F.when(whole == 0, a * F.lit(0.0)).otherwise(whole)
         return F.when(large, a).otherwise(signed)
 
-    return lambda node, args: Value(FLOAT8, lambda env: make(args[0], env))
+    return native(FLOAT8, build)
 
 
-def _root(node: Expression, args: Sequence[Value]) -> Value:
-    def make(env: Env) -> Column:
-        a = args[0].make(env)
-        bad = raising("2201F", "cannot take square root of a negative number")
-        return F.when((a < 0) & ~F.isnan(a), bad).otherwise(F.sqrt(a))
-
-    return Value(FLOAT8, make)
+def _root(a: Column) -> Column:
+    bad = raising("2201F", "cannot take square root of a negative number")
+    return F.when((a < 0) & ~F.isnan(a), bad).otherwise(F.sqrt(a))
 
 
-def _sign(node: Expression, args: Sequence[Value]) -> Value:
-    def make(env: Env) -> Column:
-        a = args[0].make(env)
-        return F.when(F.isnan(a), F.lit(0.0)).when(a > 0, F.lit(1.0)).when(a <= 0, F.when(a < 0, F.lit(-1.0)).otherwise(F.lit(0.0)))
-
-    return Value(FLOAT8, make)
+def _sign(a: Column) -> Column:
+    return F.when(F.isnan(a), F.lit(0.0)).when(a > 0, F.lit(1.0)).when(a <= 0, F.when(a < 0, F.lit(-1.0)).otherwise(F.lit(0.0)))
 
 
-def _truncate(node: Expression, args: Sequence[Value]) -> Value:
-    def make(env: Env) -> Column:
-        a = args[0].make(env)
-        large = (F.abs(a) >= F.lit(4503599627370496.0)) | F.isnan(a)
-        inner = F.when(large, F.lit(0.0)).otherwise(a)
-        whole = F.when(a >= 0, F.floor(inner).cast("double")).otherwise(-F.floor(-inner).cast("double"))
-        return F.when(large, a).when(whole == 0, a * F.lit(0.0)).otherwise(whole)
-
-    return Value(FLOAT8, make)
+def _truncate(a: Column) -> Column:
+    large = (F.abs(a) >= F.lit(4503599627370496.0)) | F.isnan(a)
+    inner = F.when(large, F.lit(0.0)).otherwise(a)
+    whole = F.when(a >= 0, F.floor(inner).cast("double")).otherwise(-F.floor(-inner).cast("double"))
+    return F.when(large, a).when(whole == 0, a * F.lit(0.0)).otherwise(whole)
 
 
 def _families() -> Table:
@@ -154,12 +137,13 @@ IMPLEMENTATIONS: Table = {
     "dround": _map(FLOAT8, F.rint),
     "dceil": Implementation(_whole(F.ceil), duckdb="ceil({0})"),
     "dfloor": Implementation(_whole(F.floor), duckdb="floor({0})"),
-    "dtrunc": _truncate,
+    "dtrunc": native(FLOAT8, _truncate),
     "dsqrt": Implementation(
-        _root, duckdb=Guarded("CASE WHEN {0} < 0 THEN <2201F cannot take square root of a negative number> ELSE sqrt({0}) END")
+        native(FLOAT8, _root),
+        duckdb=Guarded("CASE WHEN {0} < 0 THEN <2201F cannot take square root of a negative number> ELSE sqrt({0}) END"),
     ),
-    "dsign": Implementation(_sign, duckdb="CAST(sign({0}) AS DOUBLE)"),
-    "dpi": Implementation(lambda node, args: Value(FLOAT8, lambda env: F.lit(math.pi)), duckdb="pi()"),
+    "dsign": Implementation(native(FLOAT8, _sign), duckdb="CAST(sign({0}) AS DOUBLE)"),
+    "dpi": Implementation(native(FLOAT8, lambda: F.lit(math.pi)), duckdb="pi()"),
     **{key: scalar(function, FLOAT8) for key, function in _LIBRARY.items()},
     **{key: scalar(check, FLOAT8, prefix=(function,)) for key, (check, function) in _WITHIN.items()},
     "width_bucket_float8": scalar(floating_point.bucket, INT4),

@@ -16,9 +16,9 @@ from pyspark.sql import functions as F
 
 from headgate.expression.duckdb import number
 from headgate.expression.functions import array, floating_point
-from headgate.expression.implementation.implementation import ArrowForm, Implementation, SparkForm, Table
+from headgate.expression.implementation.implementation import ArrowForm, Implementation, SparkForm, Table, native
 from headgate.expression.node import Expression, FuncExpr
-from headgate.expression.spark.value import INT2, INT4, INT8, SPARK, TEXT, Env, Rep, Value, in_rep, raising
+from headgate.expression.spark.value import INT2, INT4, INT8, SPARK, TEXT, Env, Rep, Value, in_rep, of_columns, raising
 from headgate.expression.spark.vectorised import call, scalar
 
 _NAMES = {"int2": "smallint", "int4": "integer", "int8": "bigint"}
@@ -39,6 +39,11 @@ def narrowed(number: Column, rep: Rep) -> Column:
     """Cast a bigint or wider value to the integer type. The Column raises the type's overflow error if the value does not fit."""
     low = _LEAST[rep.name]
     return F.when((number < F.lit(low)) | (number > F.lit(-low - 1)), out_of_range(rep)).otherwise(number.cast(SPARK[rep.name]))
+
+
+def of_alike(rep: Rep, build: Callable[..., Column]) -> SparkForm:
+    """Return the form of a function that `build` makes of the Columns of its operands, cast to the result's representation."""
+    return lambda node, args: Value(rep, lambda env: build(*in_rep(rep, args, env)))
 
 
 def _arithmetic(rep: Rep, attempt: Callable[[Column, Column], Column]) -> SparkForm:
@@ -87,31 +92,29 @@ def _modulo(rep: Rep) -> SparkForm:
 
 
 def _negation(rep: Rep, *, magnitude: bool = False) -> SparkForm:
-    def make(args: Sequence[Value], env: Env) -> Column:
-        a = args[0].make(env)
+    def build(a: Column) -> Column:
         negative = (-a).cast(SPARK[rep.name])
         changed = F.when(a == F.lit(_LEAST[rep.name]).cast(SPARK[rep.name]), out_of_range(rep)).otherwise(negative)
         return F.when(a < 0, changed).otherwise(a) if magnitude else changed
 
-    return lambda node, args: Value(rep, lambda env: make(args, env))
+    return native(rep, build)
 
 
 def _bits(rep: Rep, operation: Callable[[Column, Column], Column]) -> SparkForm:
-    return lambda node, args: Value(rep, lambda env: operation(*in_rep(rep, args, env)).cast(SPARK[rep.name]))
+    return of_alike(rep, lambda a, b: operation(a, b).cast(SPARK[rep.name]))
 
 
 def _shift(rep: Rep, function: str) -> SparkForm:
     """Return the form of << or >>. As in C on x86, the count is taken modulo the width (int2 is shifted as int4 and truncated)."""
 
-    def make(args: Sequence[Value], env: Env) -> Column:
-        a, count = args[0].make(env), args[1].make(env)
+    def build(a: Column, count: Column) -> Column:
         if rep == INT2:
             wide = F.call_function(function, a.cast("int"), count)
             low = wide.bitwiseAND(F.lit(0xFFFF))
             return F.when(low >= 0x8000, low - F.lit(0x10000)).otherwise(low).cast("smallint")
         return F.call_function(function, a, count)
 
-    return lambda node, args: Value(rep, lambda env: make(args, env))
+    return native(rep, build)
 
 
 def _same(node: Expression, args: Sequence[Value]) -> Value:
@@ -171,9 +174,7 @@ def _of_one_type(prefix: str, rep: Rep) -> Table:
         f"{prefix}and": Implementation(_bits(rep, lambda a, b: a.bitwiseAND(b)), duckdb="({0} & {1})"),
         f"{prefix}or": Implementation(_bits(rep, lambda a, b: a.bitwiseOR(b)), duckdb="({0} | {1})"),
         f"{prefix}xor": Implementation(_bits(rep, lambda a, b: a.bitwiseXOR(b)), duckdb="xor({0}, {1})"),
-        f"{prefix}not": Implementation(
-            lambda node, args: Value(rep, lambda env: F.bitwise_not(args[0].make(env))), duckdb=f"CAST((~{{0}}) AS {kind})"
-        ),
+        f"{prefix}not": Implementation(native(rep, F.bitwise_not), duckdb=f"CAST((~{{0}}) AS {kind})"),
         f"{prefix}shl": _shift(rep, "shiftleft"),
         f"{prefix}shr": Implementation(_shift(rep, "shiftright"), duckdb=shifted),
     }
@@ -189,11 +190,11 @@ def _families() -> Table:
 
 
 def _hex(node: Expression, args: Sequence[Value]) -> Value:
-    def make(env: Env) -> Column:
-        digits = F.lower(F.hex(args[0].make(env)))
+    def build(number: Column) -> Column:
+        digits = F.lower(F.hex(number))
         return F.right(digits, F.lit(8)) if args[0].rep == INT4 else digits
 
-    return Value(TEXT, make)
+    return of_columns(TEXT, build, *args)
 
 
 def _count_nulls(nulls: bool) -> SparkForm:
@@ -203,14 +204,14 @@ def _count_nulls(nulls: bool) -> SparkForm:
         if isinstance(node, FuncExpr) and node.variadic:
             return call(array.count_nulls if nulls else array.count_values, INT4, args, raises=False)
 
-        def make(env: Env) -> Column:
+        def build(*columns: Column) -> Column:
             count = F.lit(0)
-            for arg in args:
-                null = F.isnull(arg.make(env))
+            for column in columns:
+                null = F.isnull(column)
                 count = count + F.when(null if nulls else ~null, F.lit(1)).otherwise(F.lit(0))
             return count.cast("int")
 
-        return Value(INT4, make)
+        return of_columns(INT4, build, *args)
 
     return builder
 

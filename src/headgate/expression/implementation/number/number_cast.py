@@ -12,20 +12,20 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from headgate.expression.functions import numeric
-from headgate.expression.implementation.implementation import ArrowForm, Implementation, NotColumnwise, SparkForm, Table, silent
+from headgate.expression.implementation.implementation import ArrowForm, Implementation, NotColumnwise, SparkForm, Table, native, silent
 from headgate.expression.implementation.number.floating_point import is_infinite
 from headgate.expression.implementation.number.integer import narrowed, out_of_range
 from headgate.expression.implementation.number.numeric import exactly, rounded, spark_decimal
 from headgate.expression.node import Expression
-from headgate.expression.spark.value import FLOAT4, FLOAT8, INT2, INT4, INT8, SPARK, Env, Rep, Value, decimal, raising, settle
+from headgate.expression.spark.value import FLOAT4, FLOAT8, INT2, INT4, INT8, SPARK, Env, Rep, Value, decimal, of_columns, raising, settle
 
 
 def _cast(rep: Rep) -> SparkForm:
-    return lambda node, args: Value(rep, lambda env: args[0].make(env).cast(SPARK[rep.name]), constant=None)
+    return native(rep, lambda column: column.cast(SPARK[rep.name]))
 
 
 def _narrow(rep: Rep) -> SparkForm:
-    return lambda node, args: Value(rep, lambda env: narrowed(args[0].make(env).cast("bigint"), rep))
+    return native(rep, lambda column: narrowed(column.cast("bigint"), rep))
 
 
 def _integer_to_numeric(digits: int) -> SparkForm:
@@ -36,15 +36,12 @@ def _integer_to_numeric(digits: int) -> SparkForm:
 def _float_to_integer(rep: Rep, bits: int) -> SparkForm:
     limit = float(2 ** (bits - 1))
 
-    def builder(node: Expression, args: Sequence[Value]) -> Value:
-        def make(env: Env) -> Column:
-            whole = F.rint(args[0].make(env).cast("double"))
-            outside = F.isnan(whole) | (whole < -limit) | (whole >= limit)
-            return F.when(outside, out_of_range(rep)).otherwise(whole.cast(SPARK[rep.name]))
+    def build(column: Column) -> Column:
+        whole = F.rint(column.cast("double"))
+        outside = F.isnan(whole) | (whole < -limit) | (whole >= limit)
+        return F.when(outside, out_of_range(rep)).otherwise(whole.cast(SPARK[rep.name]))
 
-        return Value(rep, make)
-
-    return builder
+    return native(rep, build)
 
 
 def _numeric_to_integer(rep: Rep, bits: int) -> SparkForm:
@@ -56,12 +53,12 @@ def _numeric_to_integer(rep: Rep, bits: int) -> SparkForm:
         if value.rep.name == "decimal":
             limit = 2 ** (bits - 1)
 
-            def make(env: Env) -> Column:
-                whole = F.round(value.make(env), 0)
+            def build(column: Column) -> Column:
+                whole = F.round(column, 0)
                 outside = (whole < F.lit(Decimal(-limit))) | (whole > F.lit(Decimal(limit - 1)))
                 return F.when(outside, out_of_range(rep)).otherwise(whole.cast(SPARK[rep.name]))
 
-            return Value(rep, make)
+            return of_columns(rep, build, value)
         converted = settle(exactly(to_whole, args))
         return Value(rep, lambda env: converted(env).cast(SPARK[rep.name]))
 
@@ -75,7 +72,7 @@ def _numeric_to(rep: Rep, read: Callable[[str], str]) -> SparkForm:
     def builder(node: Expression, args: Sequence[Value]) -> Value:
         [value] = args
         if value.rep.name == "decimal":
-            return Value(rep, lambda env: value.make(env).cast("string").cast(kind))
+            return of_columns(rep, lambda column: column.cast("string").cast(kind), value)
         converted = settle(exactly(read, args))
         return Value(rep, lambda env: converted(env).cast(kind))
 
@@ -86,7 +83,7 @@ def _float_to_numeric(digits: int) -> SparkForm:
     def to_digits(value: float) -> str:
         return numeric.from_double(value, digits)
 
-    return lambda node, args: exactly(to_digits, [Value(FLOAT8, lambda env: args[0].make(env).cast("double"))])
+    return lambda node, args: exactly(to_digits, [of_columns(FLOAT8, lambda column: column.cast("double"), *args)])
 
 
 def _double_to_float(node: Expression, args: Sequence[Value]) -> Value:

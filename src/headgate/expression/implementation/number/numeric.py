@@ -21,7 +21,7 @@ from headgate.expression.functions import numeric, numeric_power
 from headgate.expression.implementation.implementation import Implementation, NotColumnwise, Operand, SparkForm, Table
 from headgate.expression.implementation.number.integer import by_zero, division_by_zero
 from headgate.expression.node import Expression
-from headgate.expression.spark.value import DIGITS, INT4, Env, Rep, Value, as_text, decimal
+from headgate.expression.spark.value import DIGITS, INT4, Rep, Value, as_text, decimal, of_columns
 from headgate.expression.spark.vectorised import call, scalar
 from headgate.types.typmod import MAX_PRECISION
 
@@ -82,7 +82,7 @@ def _sum(operation: Callable[[Column, Column], Column], exact: Callable[[str, st
             precision = max(left.rep.whole, right.rep.whole) + scale + 1
             if precision <= MAX_PRECISION:
                 target = decimal(precision, scale)
-                return Value(target, lambda env: operation(left.make(env), right.make(env)).cast(spark_decimal(target)))
+                return of_columns(target, lambda a, b: operation(a, b).cast(spark_decimal(target)), left, right)
         return exactly(exact, args)
 
     return builder
@@ -92,7 +92,7 @@ def _product(node: Expression, args: Sequence[Value]) -> Value:
     left, right = args
     if _both(args) and left.rep.precision + right.rep.precision + 1 <= MAX_PRECISION:
         target = decimal(left.rep.precision + right.rep.precision + 1, left.rep.scale + right.rep.scale)
-        return Value(target, lambda env: (left.make(env) * right.make(env)).cast(spark_decimal(target)))
+        return of_columns(target, lambda a, b: (a * b).cast(spark_decimal(target)), left, right)
     return exactly(numeric.multiply, args)
 
 
@@ -103,11 +103,11 @@ def _modulo(node: Expression, args: Sequence[Value]) -> Value:
     if _both(args) and whole + scale <= MAX_PRECISION:
         target = spark_decimal(decimal(whole + scale, scale))
 
-        def make(env: Env) -> Column:
-            a, b = left.make(env).cast(target), right.make(env).cast(target)
+        def build(dividend: Column, divisor: Column) -> Column:
+            a, b = dividend.cast(target), divisor.cast(target)
             return F.when(by_zero(a, b), division_by_zero()).otherwise((a % b).cast(target))
 
-        return Value(decimal(whole + scale, scale), make)
+        return of_columns(decimal(whole + scale, scale), build, *args)
     return exactly(numeric.modulo, args)
 
 
@@ -151,11 +151,11 @@ def _sign(node: Expression, args: Sequence[Value]) -> Value:
     if not _both(args):
         return exactly(numeric.sign, args)
 
-    def make(env: Env) -> Column:
-        a, zero = value.make(env), _zero(value.rep)
+    def build(a: Column) -> Column:
+        zero = _zero(value.rep)
         return F.when(a > zero, F.lit(1)).when(a < zero, F.lit(-1)).when(a == zero, F.lit(0)).cast("decimal(1,0)")
 
-    return Value(ZERO, make)
+    return of_columns(ZERO, build, value)
 
 
 def _round(node: Expression, args: Sequence[Value]) -> Value:
@@ -177,11 +177,10 @@ def _truncate(node: Expression, args: Sequence[Value]) -> Value:
         target = decimal(value.rep.whole + scale + 1, scale)
         unit = Decimal(1).scaleb(-scale)
 
-        def make(env: Env) -> Column:
-            a = value.make(env)
+        def build(a: Column) -> Column:
             return (a if scale >= value.rep.scale else a - a % F.lit(unit)).cast(spark_decimal(target))
 
-        return Value(target, make)
+        return of_columns(target, build, value)
     return exactly(numeric.truncate_to, (args[0], args[1] if len(args) > 1 else _NO_DIGITS))
 
 
