@@ -36,7 +36,7 @@ import duckdb
 from headgate.catalog.cursor import Answers, CatalogCursor
 from headgate.catalog.layout import bootstrap, macros, wal
 from headgate.catalog.layout.format import FORMAT
-from headgate.catalog.physical import Cursor, one, refused, run
+from headgate.catalog.physical import Cursor, one, refused, run, update
 from headgate.catalog.security import role as roles
 from headgate.errors import PostgresError, disk_full
 from headgate.failpoint import Step, step
@@ -245,7 +245,7 @@ class Catalog:
                 if row[0] > 2**32 - _OID_BLOCK:  # oids do not wrap around, because the log's past is read by them
                     raise PostgresError("54000", "all object identifiers of the node have been used")
                 with step(Step.COUNTER):
-                    run(cursor, "UPDATE hg.counter SET value = ? WHERE name = 'oid'", [row[0] + _OID_BLOCK])
+                    update(cursor, "counter", {"name": "oid"}, value=row[0] + _OID_BLOCK)
                     self._name_log()
                 cursor.close()
                 # these stay as they were if the update above failed, for instance because the disk is full

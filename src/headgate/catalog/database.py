@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headgate.catalog import physical
-from headgate.catalog.physical import Cursor, insert, one, rows, run, update
+from headgate.catalog.physical import Cursor, delete, insert, one, rows, run, update
 from headgate.catalog.security import acl, stored_setting
 from headgate.errors import PostgresError, existing
 
@@ -65,9 +65,9 @@ def drop(cursor: Cursor, oid: int) -> None:
     """Delete a database and all its catalog rows. The caller has checked that this is allowed."""
     for table in _per_database(cursor):
         run(cursor, f"DELETE FROM hg.{table} WHERE dbid = ?", [oid])
-    run(cursor, "DELETE FROM hg.history WHERE dbid = ?", [oid])
+    delete(cursor, "history", dbid=oid)
     stored_setting.forget_database(cursor, oid)
-    run(cursor, "DELETE FROM hg.pg_database WHERE oid = ?", [oid])
+    delete(cursor, "pg_database", oid=oid)
 
 
 def rename(cursor: Cursor, oid: int, name: str) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headgate.catalog.cursor import Row
-from headgate.catalog.physical import Cursor, insert, one, rows, run
+from headgate.catalog.physical import Cursor, delete, insert, one, rows
 from headgate.types import registry
 
 SQL, PLPGSQL = 14, 13563
@@ -177,7 +177,7 @@ class Texts:
 def write(cursor: Cursor, database: int, function: UserFunction, texts: Texts) -> None:
     """Create a function, or replace the one with its oid and keep its ACL."""
     before = one(cursor, "SELECT proacl FROM hg.pg_proc WHERE dbid = ? AND oid = ?", [database, function.oid])
-    run(cursor, "DELETE FROM hg.pg_proc WHERE dbid = ? AND oid = ?", [database, function.oid])
+    delete(cursor, "pg_proc", dbid=database, oid=function.oid)
     plain = all(argument.mode == "i" for argument in function.arguments)
     defaults = [argument.default for argument in function.inputs if argument.default is not None]
     variadic = next((argument.type_oid for argument in function.arguments if argument.mode == "v"), 0)
@@ -202,5 +202,5 @@ def _element(array: int) -> int:
 
 
 def drop(cursor: Cursor, database: int, oid: int) -> None:
-    run(cursor, "DELETE FROM hg.pg_proc WHERE dbid = ? AND oid = ?", [database, oid])
-    run(cursor, "DELETE FROM hg.pg_description WHERE dbid = ? AND objoid = ? AND classoid = 1255", [database, oid])
+    delete(cursor, "pg_proc", dbid=database, oid=oid)
+    delete(cursor, "pg_description", dbid=database, objoid=oid, classoid=1255)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headgate.catalog.cursor import Rows
-from headgate.catalog.physical import Cursor, rows, run
+from headgate.catalog.physical import Cursor, rows, run, update
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import TABLE_KINDS, RelationKind
@@ -162,7 +162,7 @@ def last_change(cursor: Cursor, database: int, until: int) -> int:
 
 def place(cursor: Cursor, database: int, xid: int, lsn: int) -> None:
     """Set the final LSN of the rows that a transaction has recorded."""
-    run(cursor, "UPDATE hg.history SET lsn = ? WHERE dbid = ? AND lsn = ?", [lsn, database, PROVISIONAL + xid])
+    update(cursor, "history", {"dbid": database, "lsn": PROVISIONAL + xid}, lsn=lsn)
 
 
 def recorded(cursor: Cursor, database: int, xid: int) -> Rows:

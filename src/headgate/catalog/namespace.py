@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from headgate.catalog.physical import Cursor, insert, one, rows, run, update
+from headgate.catalog.physical import Cursor, delete, insert, one, rows, update
 from headgate.catalog.security import acl, rights
 from headgate.catalog.security.role import READ_ALL_DATA, WRITE_ALL_DATA
 from headgate.errors import PostgresError, existing
@@ -60,8 +60,8 @@ def make(cursor: Cursor, oid: int, database: int, name: str, owner: int) -> Name
 
 def drop(cursor: Cursor, database: int, oid: int) -> None:
     """Delete the row of a schema and its membership in publications. The caller must drop its contents first."""
-    run(cursor, "DELETE FROM hg.pg_namespace WHERE dbid = ? AND oid = ?", [database, oid])
-    run(cursor, "DELETE FROM hg.pg_publication_namespace WHERE dbid = ? AND pnnspid = ?", [database, oid])
+    delete(cursor, "pg_namespace", dbid=database, oid=oid)
+    delete(cursor, "pg_publication_namespace", dbid=database, pnnspid=oid)
 
 
 def require_free(cursor: Cursor, database: int, name: str) -> None:

@@ -197,6 +197,11 @@ def update(cursor: Cursor, catalog: str, where: Mapping[str, object], **values: 
     )
 
 
+def delete(cursor: Cursor, catalog: str, **where: object) -> None:
+    """Delete the rows in which the columns of `where` have these values."""
+    run(cursor, f"DELETE FROM hg.{catalog} WHERE {' AND '.join(f'{column} = ?' for column in where)}", [*where.values()])
+
+
 def run(cursor: Cursor, sql: str, parameters: Sequence[object] | None = None) -> duckdb.DuckDBPyConnection:
     """Execute a statement on the catalog. Errors of DuckDB are converted by `refused`."""
     try:

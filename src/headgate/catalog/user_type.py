@@ -17,7 +17,7 @@ import numpy as np
 
 from headgate.catalog import constraint, namespace
 from headgate.catalog.cursor import Row
-from headgate.catalog.physical import Cursor, Oids, insert, one, rows, run, update
+from headgate.catalog.physical import Cursor, Oids, delete, insert, one, rows, run, update
 from headgate.catalog.relation.pretty import pretty
 from headgate.errors import PostgresError
 from headgate.sql.names import quote_ident
@@ -428,7 +428,7 @@ def _between(held: Sequence[tuple[str, float]], place: int) -> float | None:
 
 def _renumber(cursor: Cursor, database: int, oid: int, held: Sequence[tuple[str, float]]) -> None:
     for position, (name, _) in enumerate(held, 1):
-        sql = "UPDATE hg.pg_enum SET enumsortorder = ? WHERE dbid = ? AND enumtypid = ? AND enumlabel = ?"
+        sql = "UPDATE hg.pg_enum SET enumsortorder = ? WHERE dbid = ? AND enumtypid = ? AND enumlabel = ?"  # claims no order: all change
         run(cursor, sql, [float(position), database, oid, name])
 
 
@@ -461,8 +461,9 @@ def set_schema(cursor: Cursor, database: int, type_row: TypeRow, namespace_oid: 
     for oid in (type_row.oid, type_row.array):
         set_column(cursor, database, oid, "typnamespace", namespace_oid)
     _set_relation(cursor, database, type_row, relnamespace=namespace_oid)
-    sql = "UPDATE hg.pg_depend SET refobjid = ? WHERE dbid = ? AND classid = ? AND objid = ? AND refclassid = ?"
-    run(cursor, sql, [namespace_oid, database, _TYPE, type_row.oid, _NAMESPACE])
+    update(
+        cursor, "pg_depend", {"dbid": database, "classid": _TYPE, "objid": type_row.oid, "refclassid": _NAMESPACE}, refobjid=namespace_oid
+    )
 
 
 def _schema(cursor: Cursor, database: int, oid: int) -> str:
@@ -479,12 +480,12 @@ def set_owner(cursor: Cursor, database: int, type_row: TypeRow, owner: int) -> N
 
 def drop(cursor: Cursor, database: int, type_row: TypeRow) -> None:
     """Delete a type, its array type, its labels and its comment. The caller must drop dependent objects before."""
-    run(cursor, "DELETE FROM hg.pg_enum WHERE dbid = ? AND enumtypid = ?", [database, type_row.oid])
+    delete(cursor, "pg_enum", dbid=database, enumtypid=type_row.oid)
     constraint.delete(cursor, database, "contypid = ?", [type_row.oid])
     for oid in (type_row.oid, type_row.array):
-        run(cursor, "DELETE FROM hg.pg_type WHERE dbid = ? AND oid = ?", [database, oid])
-        run(cursor, "DELETE FROM hg.pg_depend WHERE dbid = ? AND classid = ? AND objid = ?", [database, _TYPE, oid])
-        run(cursor, "DELETE FROM hg.pg_description WHERE dbid = ? AND classoid = ? AND objoid = ?", [database, _TYPE, oid])
+        delete(cursor, "pg_type", dbid=database, oid=oid)
+        delete(cursor, "pg_depend", dbid=database, classid=_TYPE, objid=oid)
+        delete(cursor, "pg_description", dbid=database, classoid=_TYPE, objoid=oid)
 
 
 def columns_of(cursor: Cursor, database: int, types: Sequence[int], kinds: str = "rp") -> list[tuple[int, str, int]]:

@@ -5,7 +5,7 @@ Called by the statements that create a table, view, sequence or schema. `role.gr
 
 from __future__ import annotations
 
-from headgate.catalog.physical import Cursor, rows, run
+from headgate.catalog.physical import Cursor, rows, update
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.catalog.security import acl
@@ -35,4 +35,4 @@ def apply_default(cursor: Cursor, relation: Relation, owner: str) -> None:
     """Give a new table, view or sequence its default ACL."""
     items = default_acl(cursor, relation.database, owner, relation.namespace_oid, "s" if relation.kind == RelationKind.SEQUENCE else "r")
     if items is not None:
-        run(cursor, "UPDATE hg.pg_class SET relacl = ? WHERE dbid = ? AND oid = ?", [items, relation.database, relation.oid])
+        update(cursor, "pg_class", {"dbid": relation.database, "oid": relation.oid}, relacl=items)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
-from headgate.catalog.physical import Cursor, rows, run
+from headgate.catalog.physical import Cursor, rows, run, update
 from headgate.catalog.relation import attribute, key_text
 from headgate.catalog.relation.pretty import pretty
 from headgate.catalog.relation.relation import Column, Relation
@@ -181,11 +181,7 @@ def rename_in_expressions(cursor: Cursor, oids: Callable[[], int], old: Relation
     for check_constraint in old.checks:
         text = renamed(check_constraint.expression)
         if text != check_constraint.expression:
-            run(
-                cursor,
-                "UPDATE hg.pg_constraint SET conbin = ?, conbinpretty = ? WHERE dbid = ? AND oid = ?",
-                [text, pretty(text), old.database, check_constraint.oid],
-            )
+            update(cursor, "pg_constraint", {"dbid": old.database, "oid": check_constraint.oid}, conbin=text, conbinpretty=pretty(text))
     for column in old.columns:
         if column.generated is not None and renamed(column.generated) != column.generated:
             attribute.set_default(cursor, oids, new, column.attnum, renamed(column.generated))
@@ -194,10 +190,14 @@ def rename_in_expressions(cursor: Cursor, oids: Callable[[], int], old: Relation
             continue
         texts = [renamed(index_expression) for index_expression in index.expressions]
         predicate = None if index.predicate is None else renamed(index.predicate)
-        run(
+        update(
             cursor,
-            "UPDATE hg.pg_index SET indexprs = ?, indexprlist = ?, indpred = ?, indpredpretty = ? WHERE dbid = ? AND indexrelid = ?",
-            [", ".join(texts) or None, texts or None, predicate, None if predicate is None else pretty(predicate), old.database, index.oid],
+            "pg_index",
+            {"dbid": old.database, "indexrelid": index.oid},
+            indexprs=", ".join(texts) or None,
+            indexprlist=texts or None,
+            indpred=predicate,
+            indpredpretty=None if predicate is None else pretty(predicate),
         )
     key_text.write(cursor, old.database, old.oid)
     for oid, using, check in rows(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headgate.catalog import physical
-from headgate.catalog.physical import Cursor, Oids, insert, one, run
+from headgate.catalog.physical import Cursor, Oids, insert, one, run, update
 from headgate.catalog.relation import key_text, pg_class, sequence
 from headgate.catalog.relation.pretty import pretty
 from headgate.catalog.relation.relation import Column, Relation
@@ -91,8 +91,7 @@ def rename_column(cursor: Cursor, relation: Relation, attnum: int, name: str) ->
     for index in relation.indexes:
         for place, number in enumerate((*index.attnums, *index.included), 1):
             if number == attnum:
-                sql = "UPDATE hg.pg_attribute SET attname = ? WHERE dbid = ? AND attrelid = ? AND attnum = ?"
-                run(cursor, sql, [name, relation.database, index.oid, place])
+                update(cursor, "pg_attribute", {"dbid": relation.database, "attrelid": index.oid, "attnum": place}, attname=name)
     key_text.write(cursor, relation.database, relation.oid)
 
 

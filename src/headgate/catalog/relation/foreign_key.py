@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from headgate.catalog import constraint
-from headgate.catalog.physical import Cursor, Oids, insert, rows, run
+from headgate.catalog.physical import Cursor, Oids, insert, rows, run, update
 from headgate.catalog.relation import key_text, object_name
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.constraint import require_unused
@@ -61,23 +61,18 @@ def _clones(cursor: Cursor, database: int, oid: int) -> list[int]:
 
 def attach(cursor: Cursor, database: int, oid: int, parent: int) -> None:
     """Make the constraint of a partition the clone of its parent's."""
-    sql = "UPDATE hg.pg_constraint SET conparentid = ?, conislocal = false, coninhcount = 1 WHERE dbid = ? AND oid = ?"
-    run(cursor, sql, [parent, database, oid])
+    update(cursor, "pg_constraint", {"dbid": database, "oid": oid}, conparentid=parent, conislocal=False, coninhcount=1)
 
 
 def set_deferrable(cursor: Cursor, database: int, oid: int, *, deferrable: bool, deferred: bool) -> None:
     """Set whether a constraint and its clones on partitions are deferrable, and initially deferred."""
     for clone in _clones(cursor, database, oid):
         set_deferrable(cursor, database, clone, deferrable=deferrable, deferred=deferred)
-    run(
-        cursor,
-        "UPDATE hg.pg_constraint SET condeferrable = ?, condeferred = ? WHERE dbid = ? AND oid = ?",
-        [deferrable, deferred, database, oid],
-    )
+    update(cursor, "pg_constraint", {"dbid": database, "oid": oid}, condeferrable=deferrable, condeferred=deferred)
 
 
 def validate(cursor: Cursor, database: int, oid: int) -> None:
-    run(cursor, "UPDATE hg.pg_constraint SET convalidated = true WHERE dbid = ? AND oid = ?", [database, oid])
+    update(cursor, "pg_constraint", {"dbid": database, "oid": oid}, convalidated=True)
 
 
 def check_truncate(cursor: Cursor, truncated: Sequence[Relation]) -> None:

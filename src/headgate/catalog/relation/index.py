@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from headgate.catalog.physical import Cursor, Oids, insert, one, run, update
+from headgate.catalog.physical import Cursor, Oids, insert, one, update
 from headgate.catalog.relation import attribute, key_text
 from headgate.catalog.relation.constraint import require_unused
 from headgate.catalog.relation.object_name import choose_name, require_free
@@ -127,7 +127,7 @@ def _key_columns(relation: Relation, key: IndexKey) -> list[Column]:
 
 def set_valid(cursor: Cursor, database: int, index: int, *, valid: bool) -> None:
     """Set pg_index.indisvalid. An index of a partitioned table is not valid until each partition has its part."""
-    run(cursor, "UPDATE hg.pg_index SET indisvalid = ? WHERE dbid = ? AND indexrelid = ?", [valid, database, index])
+    update(cursor, "pg_index", {"dbid": database, "indexrelid": index}, indisvalid=valid)
 
 
 _BY_KIND = {

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from postgast import pg_query_pb2 as pb
 
-from headgate.catalog.physical import Cursor, insert, rows, run
+from headgate.catalog.physical import Cursor, delete, insert, rows, run, update
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.sql.parser import ParseNode, parse, unwrap
@@ -205,10 +205,8 @@ def attach(cursor: Cursor, child: Relation, parent: Relation, bound: Bound, text
     """Make a table a partition of `parent`: write pg_inherits, the bound, and the child's inherited columns and constraints."""
     database = child.database
     insert(cursor, "pg_inherits", dbid=database, inhrelid=child.oid, inhparent=parent.oid, inhseqno=1, inhdetachpending=False)
-    run(
-        cursor, "UPDATE hg.pg_class SET relispartition = true, relpartbound = ? WHERE dbid = ? AND oid = ?", [text, database, child.oid]
-    )  # fmt: skip
-    run(cursor, "UPDATE hg.pg_class SET relhassubclass = true WHERE dbid = ? AND oid = ?", [database, parent.oid])
+    update(cursor, "pg_class", {"dbid": database, "oid": child.oid}, relispartition=True, relpartbound=text)
+    update(cursor, "pg_class", {"dbid": database, "oid": parent.oid}, relhassubclass=True)
     if bound.default:
         _set_default(cursor, parent, child.oid)
     run(
@@ -227,12 +225,8 @@ def attach(cursor: Cursor, child: Relation, parent: Relation, bound: Bound, text
 def detach(cursor: Cursor, child: Relation, parent: Relation) -> None:
     """Make a partition a standalone table. Its columns, keys and constraints become its own."""
     database = child.database
-    run(cursor, "DELETE FROM hg.pg_inherits WHERE dbid = ? AND inhrelid = ?", [database, child.oid])
-    run(
-        cursor,
-        "UPDATE hg.pg_class SET relispartition = false, relpartbound = NULL, relpartconstraint = NULL WHERE dbid = ? AND oid = ?",
-        [database, child.oid],
-    )
+    delete(cursor, "pg_inherits", dbid=database, inhrelid=child.oid)
+    update(cursor, "pg_class", {"dbid": database, "oid": child.oid}, relispartition=False, relpartbound=None, relpartconstraint=None)
     if read(child.bound or "DEFAULT").default:
         _set_default(cursor, parent, 0)
     run(
@@ -240,28 +234,23 @@ def detach(cursor: Cursor, child: Relation, parent: Relation) -> None:
         "UPDATE hg.pg_attribute SET attislocal = true, attinhcount = 0 WHERE dbid = ? AND attrelid = ? AND attnum > 0",
         [database, child.oid],
     )
-    run(
-        cursor,
-        "UPDATE hg.pg_constraint SET conislocal = true, coninhcount = 0, conparentid = 0 WHERE dbid = ? AND conrelid = ?",
-        [database, child.oid],
-    )
+    update(cursor, "pg_constraint", {"dbid": database, "conrelid": child.oid}, conislocal=True, coninhcount=0, conparentid=0)
     for index in child.indexes:
-        run(cursor, "DELETE FROM hg.pg_inherits WHERE dbid = ? AND inhrelid = ?", [database, index.oid])
-        run(cursor, "UPDATE hg.pg_class SET relispartition = false WHERE dbid = ? AND oid = ?", [database, index.oid])
+        delete(cursor, "pg_inherits", dbid=database, inhrelid=index.oid)
+        update(cursor, "pg_class", {"dbid": database, "oid": index.oid}, relispartition=False)
     write_ancestors(cursor, database)
 
 
 def attach_index(cursor: Cursor, database: int, child: int, parent: int) -> None:
     """Make a partition's index a partition of the parent's index, and its constraint a child of the parent's."""
     insert(cursor, "pg_inherits", dbid=database, inhrelid=child, inhparent=parent, inhseqno=1, inhdetachpending=False)
-    run(cursor, "UPDATE hg.pg_class SET relispartition = true WHERE dbid = ? AND oid = ?", [database, child])
-    run(cursor, "UPDATE hg.pg_class SET relhassubclass = true WHERE dbid = ? AND oid = ?", [database, parent])
+    update(cursor, "pg_class", {"dbid": database, "oid": child}, relispartition=True)
+    update(cursor, "pg_class", {"dbid": database, "oid": parent}, relhassubclass=True)
     constraints = dict(
         rows(cursor, "SELECT conindid, oid FROM hg.pg_constraint WHERE dbid = ? AND conindid IN (?, ?)", [database, child, parent])
     )
     if child in constraints and parent in constraints:
-        sql = "UPDATE hg.pg_constraint SET conparentid = ?, connoinherit = false WHERE dbid = ? AND oid = ?"
-        run(cursor, sql, [constraints[parent], database, constraints[child]])
+        update(cursor, "pg_constraint", {"dbid": database, "oid": constraints[child]}, conparentid=constraints[parent], connoinherit=False)
         set_inherited(cursor, database, constraints[child])
     write_ancestors(cursor, database)
 
@@ -287,35 +276,31 @@ def inherited_constraints(cursor: Cursor, relation: Relation) -> set[str]:
 
 
 def set_inherited(cursor: Cursor, database: int, constraint: int) -> None:
-    sql = "UPDATE hg.pg_constraint SET coninhcount = 1, conislocal = false WHERE dbid = ? AND oid = ?"
-    run(cursor, sql, [database, constraint])
+    update(cursor, "pg_constraint", {"dbid": database, "oid": constraint}, coninhcount=1, conislocal=False)
 
 
 def set_column_inherited(cursor: Cursor, relation: Relation, attnum: int) -> None:
-    sql = "UPDATE hg.pg_attribute SET attislocal = false, attinhcount = 1 WHERE dbid = ? AND attrelid = ? AND attnum = ?"
-    run(cursor, sql, [relation.database, relation.oid, attnum])
+    update(cursor, "pg_attribute", {"dbid": relation.database, "attrelid": relation.oid, "attnum": attnum}, attislocal=False, attinhcount=1)
 
 
 def set_bound(cursor: Cursor, child: Branch, bound: Bound, key: Sequence[Column]) -> None:
     """Write the bound of a partition of a table with a partition key."""
     text = bound.text([column.type_oid for column in key])
-    run(cursor, "UPDATE hg.pg_class SET relpartbound = ? WHERE dbid = ? AND oid = ?", [text, child.relation.database, child.relation.oid])
+    update(cursor, "pg_class", {"dbid": child.relation.database, "oid": child.relation.oid}, relpartbound=text)
 
 
 def set_constraint_text(cursor: Cursor, relation: Relation, text: str | None) -> None:
     """Set the text that pg_get_partition_constraintdef prints."""
-    sql = "UPDATE hg.pg_class SET relpartconstraint = ? WHERE dbid = ? AND oid = ?"
-    run(cursor, sql, [text, relation.database, relation.oid])
+    update(cursor, "pg_class", {"dbid": relation.database, "oid": relation.oid}, relpartconstraint=text)
 
 
 def _set_default(cursor: Cursor, parent: Relation, oid: int) -> None:
-    sql = "UPDATE hg.pg_partitioned_table SET partdefid = ? WHERE dbid = ? AND partrelid = ?"
-    run(cursor, sql, [oid, parent.database, parent.oid])
+    update(cursor, "pg_partitioned_table", {"dbid": parent.database, "partrelid": parent.oid}, partdefid=oid)
 
 
 def write_ancestors(cursor: Cursor, database: int) -> None:
     """Rewrite hg.partition_ancestor: each relation that is, has or can have a partition, with itself (depth 0) and all above it."""
-    run(cursor, "DELETE FROM hg.partition_ancestor WHERE dbid = ?", [database])
+    delete(cursor, "partition_ancestor", dbid=database)
     run(
         cursor,
         "INSERT INTO hg.partition_ancestor WITH RECURSIVE edge AS (SELECT inhrelid, inhparent FROM hg.pg_inherits WHERE dbid = $1),"

@@ -52,7 +52,7 @@ def set_owner(cursor: Cursor, relation: Relation, owner: int) -> None:
     sequences = [oid for oid, _ in sequence.of_columns(cursor, relation.database, relation.oid)]
     for oid in (relation.oid, *[index.oid for index in relation.indexes], *sequences):
         acl.give(cursor, "pg_class", oid, owner, relation.database)
-        run(cursor, "UPDATE hg.pg_type SET typowner = ? WHERE dbid = ? AND typrelid = ?", [owner, relation.database, oid])
+        update(cursor, "pg_type", {"dbid": relation.database, "typrelid": oid}, typowner=owner)
 
 
 def set_replica_identity(cursor: Cursor, relation: Relation, identity: ReplicaIdentity, index: int = 0) -> None:

@@ -7,7 +7,7 @@ remains in any catalog.
 from __future__ import annotations
 
 from headgate.catalog import constraint
-from headgate.catalog.physical import Cursor, rows, run
+from headgate.catalog.physical import Cursor, rows, run, update
 from headgate.catalog.relation import attribute, foreign_key
 from headgate.catalog.relation.relation import Relation
 from headgate.errors import PostgresError
@@ -59,7 +59,7 @@ def drop(cursor: Cursor, database: int, oid: int) -> None:
             ("subscription_history", "relid"), ("subscription_history", "histid"),
         ):  # fmt: skip
             run(cursor, f"DELETE FROM hg.{table} WHERE dbid = ? AND {column} = ?", [database, removed])
-        run(cursor, "UPDATE hg.pg_partitioned_table SET partdefid = 0 WHERE dbid = ? AND partdefid = ?", [database, removed])
+        update(cursor, "pg_partitioned_table", {"dbid": database, "partdefid": removed}, partdefid=0)
         run(
             cursor,
             "DELETE FROM hg.pg_type WHERE dbid = ? AND (typrelid = ? OR typelem IN"
@@ -83,11 +83,18 @@ def drop_column(cursor: Cursor, relation: Relation, attnum: int) -> None:
             drop_check(cursor, relation, oid)
     constraint.delete(cursor, relation.database, "conrelid = ? AND contype = 'f' AND list_contains(conkey, ?)", [relation.oid, attnum])
     attribute.set_default(cursor, lambda: 0, relation, attnum, None)
-    run(
+    update(
         cursor,
-        "UPDATE hg.pg_attribute SET attname = ?, atttypid = 0, attisdropped = true, attacl = NULL, attnotnull = false, attidentity = '',"
-        " attgenerated = '', attstattarget = 0 WHERE dbid = ? AND attrelid = ? AND attnum = ?",
-        [f"........pg.dropped.{attnum}........", relation.database, relation.oid, attnum],
+        "pg_attribute",
+        {"dbid": relation.database, "attrelid": relation.oid, "attnum": attnum},
+        attname=f"........pg.dropped.{attnum}........",
+        atttypid=0,
+        attisdropped=True,
+        attacl=None,
+        attnotnull=False,
+        attidentity="",
+        attgenerated="",
+        attstattarget=0,
     )
 
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from headgate.catalog import hold
-from headgate.catalog.physical import Cursor, one, rows, run
+from headgate.catalog.physical import Cursor, one, rows, run, update
 from headgate.catalog.relation import relation as relations
 from headgate.errors import PostgresError
 from headgate.sql.names import qualified, quote_literal, split_identifiers
@@ -124,11 +124,7 @@ def take(change: Change, cursor: Cursor, database: int, sequence: int, count: in
                 raise PostgresError("2200H", f'nextval: reached {word} value of sequence "{name}" ({bound})')
             turn = ((maximum - first) // increment if increment > 0 else (first - minimum) // -increment) + 1
             values = Values(first, increment, turn, minimum if increment > 0 else maximum, (maximum - minimum) // abs(increment) + 1)
-        run(
-            writer,
-            "UPDATE hg.sequence_state SET last_value = ?, is_called = true WHERE dbid = ? AND seqrelid = ?",
-            [values.value(count - 1), database, sequence],
-        )
+        update(writer, "sequence_state", {"dbid": database, "seqrelid": sequence}, last_value=values.value(count - 1), is_called=True)
         return values
 
     values: Values | None = None

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from headgate.catalog.cursor import Row
-from headgate.catalog.physical import Cursor, insert, rows, run
+from headgate.catalog.physical import Cursor, delete, insert, rows, update
 from headgate.catalog.relation import partition as partitions
 from headgate.catalog.relation.relation import Relation
 from headgate.errors import PostgresError
@@ -103,13 +103,13 @@ def write(cursor: Cursor, database: int, trigger: Trigger) -> None:
         tgqualpretty=trigger.pretty_condition, tgargstext=", ".join(map(quote_literal, trigger.arguments)),
         tgoldtable=trigger.old_table, tgnewtable=trigger.new_table,
     )  # fmt: skip
-    run(cursor, "UPDATE hg.pg_class SET relhastriggers = TRUE WHERE dbid = ? AND oid = ?", [database, trigger.relation])
+    update(cursor, "pg_class", {"dbid": database, "oid": trigger.relation}, relhastriggers=True)
 
 
 def drop(cursor: Cursor, database: int, oid: int) -> None:
     drop_clones(cursor, database, oid)
     _remove(cursor, database, oid)
-    run(cursor, "DELETE FROM hg.pg_description WHERE dbid = ? AND objoid = ? AND classoid = 2620", [database, oid])
+    delete(cursor, "pg_description", dbid=database, objoid=oid, classoid=2620)
 
 
 def drop_clones(cursor: Cursor, database: int, oid: int) -> None:
@@ -118,7 +118,7 @@ def drop_clones(cursor: Cursor, database: int, oid: int) -> None:
 
 
 def _remove(cursor: Cursor, database: int, oid: int) -> None:
-    run(cursor, "DELETE FROM hg.pg_trigger WHERE dbid = ? AND oid = ?", [database, oid])
+    delete(cursor, "pg_trigger", dbid=database, oid=oid)
 
 
 # ---- partitions -------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from headgate.catalog.physical import Cursor, Oids, insert, one, rows, run
+from headgate.catalog.physical import Cursor, Oids, delete, insert, one, rows, update
 from headgate.catalog.relation import attribute, definition
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.definition import Definition
@@ -36,11 +36,7 @@ def create(
 ) -> Relation:  # fmt: skip
     """Create a view. Raise 42P07 if the name is in use."""
     view = definition.create(cursor, oids, database, Definition(namespace, name, columns, owner, kind=RelationKind.VIEW))
-    run(
-        cursor,
-        "UPDATE hg.pg_class SET relhasrules = true, relfilenode = 0, reloptions = ? WHERE dbid = ? AND oid = ?",
-        [list(options) or None, database, view.oid],
-    )
+    update(cursor, "pg_class", {"dbid": database, "oid": view.oid}, relhasrules=True, relfilenode=0, reloptions=list(options) or None)
     _write_rule(cursor, oids, view, texts, uses)
     return view
 
@@ -69,7 +65,7 @@ def options(cursor: Cursor, database: int, oid: int) -> list[str]:
 
 
 def set_options(cursor: Cursor, database: int, oid: int, options: Sequence[str]) -> None:
-    run(cursor, "UPDATE hg.pg_class SET reloptions = ? WHERE dbid = ? AND oid = ?", [list(options) or None, database, oid])
+    update(cursor, "pg_class", {"dbid": database, "oid": oid}, reloptions=list(options) or None)
 
 
 def readers(cursor: Cursor, database: int, relation: int) -> list[int]:
@@ -89,11 +85,7 @@ def naming(cursor: Cursor, database: int, name: str) -> list[int]:
 
 def write_texts(cursor: Cursor, database: int, oid: int, texts: Texts) -> None:
     """Rewrite the texts, after an object that the view reads was renamed."""
-    run(
-        cursor,
-        "UPDATE hg.pg_rewrite SET ev_action = ?, ev_pretty = ? WHERE dbid = ? AND ev_class = ?",
-        [texts.plain, texts.pretty, database, oid],
-    )
+    update(cursor, "pg_rewrite", {"dbid": database, "ev_class": oid}, ev_action=texts.plain, ev_pretty=texts.pretty)
 
 
 def _write_rule(cursor: Cursor, oids: Oids, view: Relation, texts: Texts, uses: Iterable[Use]) -> None:
@@ -113,8 +105,8 @@ def _write_rule(cursor: Cursor, oids: Oids, view: Relation, texts: Texts, uses: 
 def _drop_rule(cursor: Cursor, database: int, view: int) -> None:
     row = one(cursor, "SELECT oid FROM hg.pg_rewrite WHERE dbid = ? AND ev_class = ?", [database, view])
     if row is not None:
-        run(cursor, "DELETE FROM hg.pg_depend WHERE dbid = ? AND classid = 2618 AND objid = ?", [database, row[0]])
-        run(cursor, "DELETE FROM hg.pg_rewrite WHERE dbid = ? AND oid = ?", [database, row[0]])
+        delete(cursor, "pg_depend", dbid=database, classid=2618, objid=row[0])
+        delete(cursor, "pg_rewrite", dbid=database, oid=row[0])
 
 
 def sources(cursor: Cursor, database: int, view: int) -> list[int]:

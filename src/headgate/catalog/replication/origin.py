@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 
-from headgate.catalog.physical import Cursor, insert, one, rows, run
+from headgate.catalog.physical import Cursor, delete, insert, one, rows, run
 from headgate.errors import PostgresError, existing
 from headgate.lsn import INVALID, Lsn
 
@@ -64,8 +64,8 @@ def drop(cursor: Cursor, name: str, *, missing_ok: bool = False) -> None:
         if missing_ok:
             return
         raise PostgresError("42704", f'replication origin "{name}" does not exist')
-    run(cursor, "DELETE FROM hg.origin_progress WHERE roident = ?", [ident])
-    run(cursor, "DELETE FROM hg.pg_replication_origin WHERE roident = ?", [ident])
+    delete(cursor, "origin_progress", roident=ident)
+    delete(cursor, "pg_replication_origin", roident=ident)
 
 
 def forget_subscription(cursor: Cursor, subscription: int) -> None:

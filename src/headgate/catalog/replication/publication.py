@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
 from headgate.catalog.json_form import Dumped, from_json
-from headgate.catalog.physical import Cursor, Oids, insert, rows, run, update
+from headgate.catalog.physical import Cursor, Oids, delete, insert, rows, run, update
 from headgate.errors import PostgresError, existing
 
 
@@ -116,9 +116,9 @@ def create(cursor: Cursor, oids: Oids, database: int, publication: Publication) 
 
 
 def drop(cursor: Cursor, database: int, oid: int) -> None:
-    run(cursor, "DELETE FROM hg.pg_publication_rel WHERE dbid = ? AND prpubid = ?", [database, oid])
-    run(cursor, "DELETE FROM hg.pg_publication_namespace WHERE dbid = ? AND pnpubid = ?", [database, oid])
-    run(cursor, "DELETE FROM hg.pg_publication WHERE dbid = ? AND oid = ?", [database, oid])
+    delete(cursor, "pg_publication_rel", dbid=database, prpubid=oid)
+    delete(cursor, "pg_publication_namespace", dbid=database, pnpubid=oid)
+    delete(cursor, "pg_publication", dbid=database, oid=oid)
 
 
 def set_options(cursor: Cursor, database: int, oid: int, **options: bool) -> None:
@@ -136,7 +136,7 @@ def rename(cursor: Cursor, database: int, oid: int, name: str) -> None:
 
 
 def set_owner(cursor: Cursor, database: int, oid: int, owner: int) -> None:
-    run(cursor, "UPDATE hg.pg_publication SET pubowner = ? WHERE dbid = ? AND oid = ?", [owner, database, oid])
+    update(cursor, "pg_publication", {"dbid": database, "oid": oid}, pubowner=owner)
 
 
 def add_member(cursor: Cursor, oids: Oids, database: int, oid: int, member: Member) -> None:
@@ -148,7 +148,7 @@ def add_member(cursor: Cursor, oids: Oids, database: int, oid: int, member: Memb
 
 
 def drop_member(cursor: Cursor, database: int, oid: int, relation: int) -> None:
-    run(cursor, "DELETE FROM hg.pg_publication_rel WHERE dbid = ? AND prpubid = ? AND prrelid = ?", [database, oid, relation])
+    delete(cursor, "pg_publication_rel", dbid=database, prpubid=oid, prrelid=relation)
 
 
 def set_members(cursor: Cursor, oids: Oids, database: int, oid: int, members: Sequence[Member], schemas: Sequence[int]) -> None:
@@ -174,7 +174,7 @@ def add_schema(cursor: Cursor, oids: Oids, database: int, oid: int, schema: int)
 
 
 def drop_schema(cursor: Cursor, database: int, oid: int, schema: int) -> None:
-    run(cursor, "DELETE FROM hg.pg_publication_namespace WHERE dbid = ? AND pnpubid = ? AND pnnspid = ?", [database, oid, schema])
+    delete(cursor, "pg_publication_namespace", dbid=database, pnpubid=oid, pnnspid=schema)
 
 
 def of_relation(cursor: Cursor, database: int, relation: int) -> list[Publication]:

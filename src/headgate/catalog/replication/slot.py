@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from headgate.catalog.cursor import Row
-from headgate.catalog.physical import Cursor, one, rows, run
+from headgate.catalog.physical import Cursor, delete, one, rows, run, update
 from headgate.errors import PostgresError
 from headgate.lsn import INVALID, Lsn
 
@@ -79,21 +79,27 @@ def advance(cursor: Cursor, name: str, restart_lsn: Lsn, confirmed_flush_lsn: Ls
 
 def alter(cursor: Cursor, slot: Slot) -> None:
     """Write the flags of a slot, and the position from which prepared transactions are decoded at PREPARE."""
-    sql = "UPDATE hg.replication_slot SET two_phase = ?, two_phase_at = ?, failover = ? WHERE slot_name = ?"
-    run(cursor, sql, [slot.two_phase, slot.two_phase_at, slot.failover, slot.name])
+    update(
+        cursor,
+        "replication_slot",
+        {"slot_name": slot.name},
+        two_phase=slot.two_phase,
+        two_phase_at=slot.two_phase_at,
+        failover=slot.failover,
+    )
 
 
 def lose(cursor: Cursor, name: str, *, idle: bool = False) -> None:
     """Mark a slot as invalidated, so that the log it needs can be removed."""
-    run(cursor, "UPDATE hg.replication_slot SET lost = TRUE, idle = ? WHERE slot_name = ?", [idle, name])
+    update(cursor, "replication_slot", {"slot_name": name}, lost=True, idle=idle)
 
 
 def drop(cursor: Cursor, name: str) -> None:
-    run(cursor, "DELETE FROM hg.replication_slot WHERE slot_name = ?", [name])
+    delete(cursor, "replication_slot", slot_name=name)
 
 
 def drop_database(cursor: Cursor, database: int) -> None:
-    run(cursor, "DELETE FROM hg.replication_slot WHERE datoid = ?", [database])
+    delete(cursor, "replication_slot", datoid=database)
 
 
 def _slot(row: Row) -> Slot:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from headgate.catalog.cursor import Row
-from headgate.catalog.physical import Cursor, insert, one, rows, run, update
+from headgate.catalog.physical import Cursor, delete, insert, one, rows, run, update
 from headgate.catalog.replication import subscription_column, subscription_history, subscription_resync
 from headgate.errors import PostgresError, existing
 from headgate.lsn import INVALID, Lsn
@@ -153,13 +153,13 @@ def change(cursor: Cursor, oid: int, **fields: object) -> None:
 
 def drop(cursor: Cursor, oid: int) -> None:
     """Delete a subscription, its tables' states and its statistics. The caller drops the origins (origin.drop)."""
-    run(cursor, "DELETE FROM hg.pg_subscription_rel WHERE srsubid = ?", [oid])
-    run(cursor, "DELETE FROM hg.subscription_stats WHERE subid = ?", [oid])
+    delete(cursor, "pg_subscription_rel", srsubid=oid)
+    delete(cursor, "subscription_stats", subid=oid)
     subscription_column.forget(cursor, oid)
     subscription_resync.forget(cursor, oid)
     subscription_history.forget(cursor, oid)
-    run(cursor, "DELETE FROM hg.subscription_option WHERE subid = ?", [oid])
-    run(cursor, "DELETE FROM hg.pg_subscription WHERE oid = ?", [oid])
+    delete(cursor, "subscription_option", subid=oid)
+    delete(cursor, "pg_subscription", oid=oid)
 
 
 def tables(cursor: Cursor, oid: int) -> list[SubscriptionRel]:
@@ -226,7 +226,7 @@ def set_table(cursor: Cursor, rel: SubscriptionRel) -> bool:
 
 
 def drop_table(cursor: Cursor, oid: int, relation: int) -> None:
-    run(cursor, "DELETE FROM hg.pg_subscription_rel WHERE srsubid = ? AND srrelid = ?", [oid, relation])
+    delete(cursor, "pg_subscription_rel", srsubid=oid, srrelid=relation)
     subscription_column.forget(cursor, oid, relation)
     subscription_resync.forget(cursor, oid, relation)
     subscription_history.forget(cursor, oid, relation)

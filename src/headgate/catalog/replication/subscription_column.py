@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headgate.catalog.cursor import Row
-from headgate.catalog.physical import Cursor, rows, run
+from headgate.catalog.physical import Cursor, rows, run, update
 
 DEFINITION = (
     "CREATE TABLE IF NOT EXISTS hg.subscription_column (dbid UINTEGER, subid UINTEGER, relid UINTEGER, attnum INTEGER, attname VARCHAR, "
@@ -78,7 +78,7 @@ def write(cursor: Cursor, database: int, subscription: int, relation: int, colum
 
 def filled(cursor: Cursor, subscription: int, relation: int) -> None:
     """Record that the rows of a table have the publisher's values in all columns."""
-    run(cursor, "UPDATE hg.subscription_column SET unfilled = 0 WHERE subid = ? AND relid = ?", [subscription, relation])
+    update(cursor, "subscription_column", {"subid": subscription, "relid": relation}, unfilled=0)
 
 
 def forget(cursor: Cursor, subscription: int, relation: int | None = None) -> None:

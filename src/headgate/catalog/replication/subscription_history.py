@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from headgate.catalog.physical import Cursor, rows, run
+from headgate.catalog.physical import Cursor, rows, run, update
 from headgate.errors import PostgresError
 from headgate.sql.names import split_identifiers
 from headgate.types import registry
@@ -71,7 +71,7 @@ def expire(cursor: Cursor, database: int, history: int, expired: int) -> None:
 
 def interrupt(cursor: Cursor, subscription: int, relation: int) -> None:
     """begun → interrupted."""
-    run(cursor, "UPDATE hg.subscription_history SET begun = false WHERE subid = ? AND relid = ?", [subscription, relation])
+    update(cursor, "subscription_history", {"subid": subscription, "relid": relation}, begun=False)
 
 
 def forget(cursor: Cursor, subscription: int, relation: int | None = None) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import enum
 
-from headgate.catalog.physical import Cursor, rows, run
+from headgate.catalog.physical import Cursor, rows, run, update
 
 DEFINITION = (
     "CREATE TABLE IF NOT EXISTS hg.subscription_resync (dbid UINTEGER, subid UINTEGER, relid UINTEGER, method VARCHAR, taken BOOLEAN)"
@@ -44,7 +44,7 @@ def requested(cursor: Cursor, subscription: int) -> dict[int, Method]:
 
 def take(cursor: Cursor, subscription: int, relation: int) -> None:
     """Change the state of a request from requested to taken."""
-    run(cursor, "UPDATE hg.subscription_resync SET taken = true WHERE subid = ? AND relid = ?", [subscription, relation])
+    update(cursor, "subscription_resync", {"subid": subscription, "relid": relation}, taken=True)
 
 
 def take_difference(cursor: Cursor, database: int, subscription: int, relation: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headgate.catalog.physical import Cursor, run
+from headgate.catalog.physical import Cursor, delete
 from headgate.catalog.security.rights import rows
 
 SELECT, INSERT, UPDATE, DELETE, ALL = "r", "a", "w", "d", "*"
@@ -38,5 +38,5 @@ def of_relation(cursor: Cursor, database: int, relation: int) -> list[Policy]:
 
 
 def remove(cursor: Cursor, database: int, oid: int) -> None:
-    run(cursor, "DELETE FROM hg.pg_policy WHERE dbid = ? AND oid = ?", [database, oid])
-    run(cursor, "DELETE FROM hg.pg_description WHERE dbid = ? AND objoid = ? AND classoid = 3256", [database, oid])
+    delete(cursor, "pg_policy", dbid=database, oid=oid)
+    delete(cursor, "pg_description", dbid=database, objoid=oid, classoid=3256)

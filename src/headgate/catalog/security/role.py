@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass
 from datetime import datetime
 
-from headgate.catalog.physical import Cursor, insert, run, update
+from headgate.catalog.physical import Cursor, delete, insert, run, update
 from headgate.catalog.security import stored_setting
 from headgate.catalog.security.rights import one, rows
 from headgate.errors import PostgresError, existing
@@ -83,7 +83,7 @@ def drop(cursor: Cursor, oid: int) -> None:
     """Delete a role and its memberships. The caller has checked that nothing depends on it."""
     run(cursor, "DELETE FROM hg.pg_auth_members WHERE roleid = ? OR member = ?", [oid, oid])
     stored_setting.forget_role(cursor, oid)
-    run(cursor, "DELETE FROM hg.pg_authid WHERE oid = ?", [oid])
+    delete(cursor, "pg_authid", oid=oid)
 
 
 def grant(cursor: Cursor, role: int, member: int, grantor: int, *, admin: bool = False) -> bool:
@@ -105,7 +105,7 @@ def revoke(cursor: Cursor, role: int, member: int, *, admin_only: bool = False) 
     if admin_only:
         update(cursor, "pg_auth_members", {"roleid": role, "member": member}, admin_option=False)
     else:
-        run(cursor, "DELETE FROM hg.pg_auth_members WHERE roleid = ? AND member = ?", [role, member])
+        delete(cursor, "pg_auth_members", roleid=role, member=member)
     return True
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headgate.catalog.physical import Cursor, insert, one, run, update
+from headgate.catalog.physical import Cursor, delete, insert, one, run, update
 
 _WHERE = "setdatabase = ? AND setrole = ?"
 
@@ -37,11 +37,11 @@ def in_force(cursor: Cursor, database: int, role: int) -> Iterator[tuple[str, st
 
 
 def forget_role(cursor: Cursor, role: int) -> None:
-    run(cursor, "DELETE FROM hg.pg_db_role_setting WHERE setrole = ?", [role])
+    delete(cursor, "pg_db_role_setting", setrole=role)
 
 
 def forget_database(cursor: Cursor, database: int) -> None:
-    run(cursor, "DELETE FROM hg.pg_db_role_setting WHERE setdatabase = ?", [database])
+    delete(cursor, "pg_db_role_setting", setdatabase=database)
 
 
 def _pair(item: str) -> tuple[str, str]:

@@ -10,7 +10,7 @@ from postgast import pg_query_pb2 as pb
 from headgate.catalog import function as functions
 from headgate.catalog import namespace
 from headgate.catalog import user_type as types
-from headgate.catalog.physical import run
+from headgate.catalog.physical import run, update
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import removal
 from headgate.catalog.relation import sequence as sequences
@@ -60,7 +60,7 @@ def create(node: pb.CreateSchemaStmt, session: Session) -> CommandResult:
     namespace.create(cursor, oid, context.database, name, owner_oid)
     items = default_privilege.default_acl(cursor, context.database, owner, 0, "n")
     if items is not None:
-        run(cursor, "UPDATE hg.pg_namespace SET nspacl = ? WHERE dbid = ? AND oid = ?", [items, context.database, oid])
+        update(cursor, "pg_namespace", {"dbid": context.database, "oid": oid}, nspacl=items)
     transaction.catalog_changed()
     _make_elements(node.schema_elts, session, name, owner, owner_oid)
     return CommandResult("CREATE SCHEMA")

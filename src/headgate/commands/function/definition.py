@@ -13,7 +13,7 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import function as functions
 from headgate.catalog.function import Argument, UserFunction
-from headgate.catalog.physical import Cursor, run
+from headgate.catalog.physical import Cursor, update
 from headgate.catalog.security import acl
 from headgate.commands import default_privilege, dependency, lookup, privilege, stored_expression
 from headgate.commands.function import body, definition_text, dependant, row_call
@@ -83,7 +83,7 @@ def create(node: pb.CreateFunctionStmt, session: Session) -> CommandResult:
     _write(cursor, context.database, function)
     acl = default_privilege.default_acl(cursor, context.database, context.user, namespace, "f") if existing is None else None
     if acl is not None:
-        run(cursor, "UPDATE hg.pg_proc SET proacl = ? WHERE dbid = ? AND oid = ?", [acl, context.database, function.oid])
+        update(cursor, "pg_proc", {"dbid": context.database, "oid": function.oid}, proacl=acl)
     return CommandResult("CREATE PROCEDURE" if kind == "p" else "CREATE FUNCTION")
 
 

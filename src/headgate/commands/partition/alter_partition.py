@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from postgast import pg_query_pb2 as pb
 
-from headgate.catalog.physical import Cursor, run
+from headgate.catalog.physical import Cursor, update
 from headgate.catalog.relation import attribute, partition, removal
 from headgate.catalog.relation import constraint as constraints
 from headgate.catalog.relation import relation as relations
@@ -217,7 +217,11 @@ def renamed(transaction: Transaction, relation: Relation) -> None:
     tree = partition.load(cursor, relation.database, partition.root_of(cursor, relation))
     for branch in tree.walk():
         if branch.relation.is_partitioned:
-            sql = "UPDATE hg.pg_partitioned_table SET partkeydef = ? WHERE dbid = ? AND partrelid = ?"
-            run(cursor, sql, [partitions.key_text(branch.strategy, branch.key), relation.database, branch.relation.oid])
+            update(
+                cursor,
+                "pg_partitioned_table",
+                {"dbid": relation.database, "partrelid": branch.relation.oid},
+                partkeydef=partitions.key_text(branch.strategy, branch.key),
+            )
     if tree.relation.is_partitioned:
         partition_constraint.rewrite(cursor, relation)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from headgate.catalog.physical import Cursor, run
+from headgate.catalog.physical import Cursor, update
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.replication import publication as publications
 from headgate.expression import rewriting, serialization
@@ -57,8 +57,10 @@ def renamed(cursor: Cursor, old: Relation, new: Relation) -> None:
             serialization.load(member.tree),
             lambda node: replace(node, name=names[node.attnum]) if isinstance(node, ColumnRef) and node.attnum in names else None,
         )
-        run(
+        update(
             cursor,
-            "UPDATE hg.pg_publication_rel SET prqual = ?, prqualtree = ? WHERE dbid = ? AND prpubid = ? AND prrelid = ?",
-            [deparse(bound), serialization.dump(bound), old.database, publication.oid, old.oid],
+            "pg_publication_rel",
+            {"dbid": old.database, "prpubid": publication.oid, "prrelid": old.oid},
+            prqual=deparse(bound),
+            prqualtree=serialization.dump(bound),
         )

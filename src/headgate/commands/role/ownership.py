@@ -14,7 +14,7 @@ from postgast import pg_query_pb2 as pb
 from headgate.catalog import function as functions
 from headgate.catalog import namespace
 from headgate.catalog import user_type as usertypes
-from headgate.catalog.physical import Cursor, one, rows, run
+from headgate.catalog.physical import Cursor, delete, one, rows, run, update
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import removal
 from headgate.catalog.relation.relation_kind import NAMED_KINDS, TABLE_KINDS
@@ -237,7 +237,7 @@ def _drop(session: Session, owned: list[Tie], *, cascade: bool) -> None:
         if tie.catalog == "pg_publication":
             publications.drop(cursor, context.database, tie.oid)
         elif tie.catalog == "pg_default_acl":
-            run(cursor, "DELETE FROM hg.pg_default_acl WHERE dbid = ? AND oid = ?", [context.database, tie.oid])
+            delete(cursor, "pg_default_acl", dbid=context.database, oid=tie.oid)
 
 
 def _drop_types(session: Session, owned: list[Tie], schemas: list[Tie], *, cascade: bool) -> None:
@@ -294,7 +294,7 @@ def _revoke_all(cursor: Cursor, database: int, name: str, role: int) -> None:
         if role in roles:
             remaining_roles = [role_oid for role_oid in roles if role_oid != role]
             if remaining_roles:
-                run(cursor, "UPDATE hg.pg_policy SET polroles = ? WHERE dbid = ? AND oid = ?", [remaining_roles, database, oid])
+                update(cursor, "pg_policy", {"dbid": database, "oid": oid}, polroles=remaining_roles)
             else:
                 policy.remove(cursor, database, oid)
 
@@ -319,7 +319,7 @@ def reassign_owned(node: pb.ReassignOwnedStmt, session: Session) -> CommandResul
                 run(cursor, f"UPDATE hg.{catalog} SET {column} = ? WHERE dbid = ? AND {column} = ?", [oid, context.database, role])
         for (owned,) in rows(cursor, "SELECT oid FROM hg.pg_database WHERE datdba = ?", [role]):
             acl.give(cursor, "pg_database", owned, oid)
-        run(cursor, "UPDATE hg.pg_subscription SET subowner = ? WHERE subdbid = ? AND subowner = ?", [oid, context.database, role])
+        update(cursor, "pg_subscription", {"subdbid": context.database, "subowner": role}, subowner=oid)
     transaction.catalog_changed()
     return CommandResult("REASSIGN OWNED")
 

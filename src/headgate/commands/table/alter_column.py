@@ -10,7 +10,7 @@ from dataclasses import replace
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import hold
-from headgate.catalog.physical import rows, run
+from headgate.catalog.physical import rows, update
 from headgate.catalog.relation import attribute, removal
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import sequence as sequences
@@ -258,8 +258,7 @@ def drop_expression(alteration: Alteration, command: pb.AlterTableCmd) -> None:
             raise PostgresError("55000", message)
         alteration.session.notices.notice(f"{message}, skipping")
         return
-    run(cursor, "UPDATE hg.pg_attribute SET attgenerated = '' WHERE dbid = ? AND attrelid = ? AND attnum = ?", [
-        relation.database, relation.oid, column.attnum])  # fmt: skip
+    update(cursor, "pg_attribute", {"dbid": relation.database, "attrelid": relation.oid, "attnum": column.attnum}, attgenerated="")
     attribute.set_default(cursor, lambda: 0, relation, column.attnum, None)
 
 

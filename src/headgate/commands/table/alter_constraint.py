@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from postgast import pg_query_pb2 as pb
 
-from headgate.catalog.physical import insert, run
+from headgate.catalog.physical import insert, update
 from headgate.catalog.relation import attribute, key_text, object_name, pg_class
 from headgate.catalog.relation import constraint as constraints
 from headgate.catalog.relation import foreign_key as foreign_keys
@@ -182,10 +182,7 @@ def using_index(alteration: Alteration, node: ParseNode) -> None:
         conrelid=relation.oid, conindid=index.oid, confupdtype=" ", confdeltype=" ", confmatchtype=" ", conislocal=True, connoinherit=True,
         conkey=list(index.attnums),
     )  # fmt: skip
-    run(
-        cursor, "UPDATE hg.pg_index SET indisprimary = ?, indimmediate = ? WHERE dbid = ? AND indexrelid = ?",
-        [primary, not deferrable, relation.database, index.oid],
-    )  # fmt: skip
+    update(cursor, "pg_index", {"dbid": relation.database, "indexrelid": index.oid}, indisprimary=primary, indimmediate=not deferrable)
     for attnum in index.attnums if primary else ():
         column = relation.numbered(attnum)
         if column is not None and not column.not_null:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import history
-from headgate.catalog.physical import Cursor, one, run
+from headgate.catalog.physical import Cursor, delete, one
 from headgate.catalog.relation import index as indexes
 from headgate.catalog.relation import key_text, object_name, partition
 from headgate.catalog.relation import relation as relations
@@ -239,6 +239,6 @@ def drop(node: pb.DropStmt, session: Session) -> CommandResult:
             raise _required_error(cursor, context, index, keeper)
         transaction.own(relation)
         partition_index.drop(cursor, relation, index.oid)
-        run(cursor, "DELETE FROM hg.pg_description WHERE dbid = ? AND objoid = ?", [context.database, index.oid])
+        delete(cursor, "pg_description", dbid=context.database, objoid=index.oid)
     transaction.catalog_changed()
     return CommandResult("DROP INDEX")
