@@ -143,7 +143,7 @@ class Copy:
             KnownTypes(engine.catalog, self.database).use()
             transaction = engine.begin(self.database)
             relation = relations.get(transaction.cursor, self.database, oid)
-            frame = transaction.frame(relation).limit(0).toArrow()
+            frame = transaction.reader.frame(relation).limit(0).toArrow()
             count = len(next(iter(columns.values())))
             arrays = [pa.array(columns.get(field.name, [None] * count)).cast(field.type) for field in frame.schema]
             transaction.append(relation, pa.table(arrays, schema=frame.schema))

@@ -76,8 +76,8 @@ def test_tasks_encode_a_table_and_a_query_to_the_messages_of_the_driver(
 ) -> None:
     monkeypatch.setattr(copy_lines, "WINDOW", 1)
     encoder = RowEncoder(COLUMNS, options, TextSettings(date_style="SQL", date_order="DMY", timezone="Asia/Tokyo"))
-    expected = messages([encoder.of_stored(batch.columns, batch.num_rows) for batch in reader.pieces(T, NAMES)])
-    state, _ = reader.shown(T)
+    expected = messages([encoder.of_stored(batch.columns, batch.num_rows) for batch in reader.reader.pieces(T, NAMES)])
+    state, _ = reader.reader.shown(T)
     folder = engine.table((DATABASE, T.oid)).folder
 
     by_files = messages(list(copy_lines.of_table(engine.spark, folder, state, NAMES, encoder, engine.exchange)))

@@ -46,10 +46,10 @@ def made(engine: Engine, table: Relation, *values: tuple[Any, ...]) -> Relation:
 def contents(reader: Engine | Transaction, table: Relation) -> list[tuple[Any, ...]]:
     """Return the rows of a table, sorted."""
     if isinstance(reader, Transaction):
-        return _sorted(reader.frame(table).toArrow())
+        return _sorted(reader.reader.frame(table).toArrow())
     transaction = reader.begin(DATABASE)
     try:
-        return _sorted(transaction.frame(table).toArrow())
+        return _sorted(transaction.reader.frame(table).toArrow())
     finally:
         transaction.rollback()
 
@@ -62,7 +62,7 @@ def change(transaction: Transaction, table: Relation, condition: str, **values: 
     """Run UPDATE … SET values WHERE condition (Spark's SQL), or a DELETE without values."""
     from pyspark.sql import functions as F
 
-    changed_rows = transaction.positions(table).where(condition)
+    changed_rows = transaction.reader.positions(table).where(condition)
     names = [column.name for column in table.columns]
     old = F.struct(*[F.col(quoted(name)).alias(name) for name in names])
     new = F.struct(*[F.expr(values[name]).alias(name) if name in values else F.col(quoted(name)).alias(name) for name in names])

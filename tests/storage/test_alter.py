@@ -54,7 +54,7 @@ def test_altered_columns_are_restored_by_a_rollback(engine: Engine) -> None:
     for altered in (wider, renamed):
         writer = engine.begin(DATABASE)
         writer.ddl.alter(T, altered)
-        twos = [F.col("id").cast(field.dataType).alias(field.name) for field in writer.frame(altered).schema]
+        twos = [F.col("id").cast(field.dataType).alias(field.name) for field in writer.reader.frame(altered).schema]
         writer.append(altered, engine.spark.range(2, 3).select(*twos))
         assert len(contents(writer, altered)) == 2
         writer.rollback()
@@ -85,7 +85,7 @@ def test_rows_that_get_a_default_are_not_in_the_log(engine: Engine) -> None:
     wider = with_columns(T, (1, "a", INT8), (2, "b", TEXT), (3, "c", INT4))
     writer = engine.begin(DATABASE)
     writer.ddl.alter(T, wider)
-    changed_rows = writer.positions(wider)
+    changed_rows = writer.reader.positions(wider)
     old, new = F.struct("a", "b", "c"), F.struct("a", "b", F.lit(5).alias("c"))
     places = F.col(FILE).alias("file"), F.col(ROW).alias("row")
     assert writer.ddl.fill(wider, changed_rows.select(old.alias("old"), new.alias("new"), *places)) == 1

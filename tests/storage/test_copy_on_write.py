@@ -60,7 +60,7 @@ def test_rows_are_changed_without_deletion_vectors(engine: Engine, monkeypatch: 
     assert {row["op"]: row["count"] for row in counts} == {"U": 300, "D": 214}
     writer = engine.begin(DATABASE)
     change(writer, PLAIN, "id >= 0")
-    assert writer.state(PLAIN).files == {}
+    assert writer.reader.state(PLAIN).files == {}
     writer.rollback()
     assert contents(engine, PLAIN) == expected
 

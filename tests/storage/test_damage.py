@@ -82,7 +82,7 @@ def test_flipped_bit_of_a_data_file_is_detected_by_a_scan_of_columns(engine: Eng
     [path] = engine.path((DATABASE, stored.oid)).glob("*.parquet")
     damage(path, 500)
     reader = engine.begin(DATABASE)
-    state, _ = reader.shown(stored)
+    state, _ = reader.reader.shown(stored)
     [group] = engine.table((DATABASE, stored.oid)).groups(state)
     with pytest.raises(PostgresError, match=f'file "{path}" is damaged') as raised:
         list(group.pieces(["id"]))
@@ -107,7 +107,7 @@ def test_damaged_file_that_spark_reads_is_reported_with_its_name(engine: Engine)
     def error() -> PostgresError:
         reader = engine.begin(DATABASE)
         with pytest.raises(Exception) as raised:  # noqa: PT011 (Py4J's)
-            reader.frame(stored).selectExpr("sum(id)", "sum(length(v))").collect()
+            reader.reader.frame(stored).selectExpr("sum(id)", "sum(length(v))").collect()
         reader.rollback()
         return from_spark(raised.value)
 

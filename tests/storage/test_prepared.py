@@ -78,7 +78,7 @@ def test_rows_read_by_a_serializable_prepared_transaction_cannot_be_changed_befo
     def skew(written_table: Relation, read: Relation) -> Transaction:
         transaction = engine.begin(DATABASE)
         transaction.isolate(None, serializable=True)
-        transaction.state(read)
+        transaction.reader.state(read)
         transaction.append(written_table, rows(written_table, (3,)))
         return transaction
 

@@ -46,7 +46,7 @@ def test_rows_of_a_small_table_are_returned_in_the_order_of_their_insertion(engi
     writer = engine.begin(DATABASE)
     writer.append(T, rows(T, (1, "one")))
     writer.append(T, rows(T, *[(number, "y" * 500) for number in (8, 2)]))
-    assert [row[0] for row in writer.frame(T).select("a").collect()] == [5, 3, 9, 1, 8, 2]
+    assert [row[0] for row in writer.reader.frame(T).select("a").collect()] == [5, 3, 9, 1, 8, 2]
     writer.rollback()
 
 
@@ -54,7 +54,7 @@ def test_column_is_not_computed_for_rows_that_are_not_requested(engine: Engine) 
     """Spark's optimizer would compute the columns of a local relation for all rows, so that 1/0 in the second would fail LIMIT 1."""
     made(engine, T, (1, "x"), (0, "y"))
     reader = engine.begin(DATABASE)
-    assert [row[0] for row in reader.frame(T).select(F.expr("10 div a")).limit(1).collect()] == [10]
+    assert [row[0] for row in reader.reader.frame(T).select(F.expr("10 div a")).limit(1).collect()] == [10]
     reader.rollback()
 
 

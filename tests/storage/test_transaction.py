@@ -218,7 +218,7 @@ def test_a_relation_without_columns_has_rows(engine: Engine) -> None:
     assert writer.append(bare, engine.spark.range(3).select()) == 3
     writer.commit()
     reader = engine.begin(DATABASE)
-    assert (reader.frame(bare).columns, reader.frame(bare).count()) == ([], 3)
+    assert (reader.reader.frame(bare).columns, reader.reader.frame(bare).count()) == ([], 3)
     reader.rollback()
 
 

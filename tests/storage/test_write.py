@@ -55,7 +55,7 @@ def test_all_types_are_written_and_changed_alike(engine: Engine, way: str) -> No
     table = contents(writer, ALL)
     writer.staging.make_whole()
     changed = feed.changes(engine, ALL, writer.staging.writes).select("op", "old", "new").toArrow().to_pylist()
-    state = writer.state(ALL)
+    state = writer.reader.state(ALL)
     stats = [json.loads(add["stats"]) for add in state.files.values()]
     lows, highs = [stat["minValues"].get("i8", 0) for stat in stats], [stat["maxValues"].get("i8", 0) for stat in stats]
     bounds = (min(lows), max(highs), sum(stat["nullCount"]["un"] for stat in stats))
@@ -97,13 +97,13 @@ def test_rows_of_one_file_can_be_deleted_repeatedly_by_either_writer(engine: Eng
     for remainder, small in enumerate((10_000, -1, 10_000, -1)):
         monkeypatch.setattr(write, "SMALL_ROWS", small)
         change(writer, table, f"id % 5 = {remainder}")
-        assert writer.frame(table).count() == 5000 - 1000 * (remainder + 1)
-    state = writer.state(table)
+        assert writer.reader.frame(table).count() == 5000 - 1000 * (remainder + 1)
+    state = writer.reader.state(table)
     deleted = sum(len(deletion_vector.read(engine.path((DATABASE, table.oid)), add.get("deletionVector"))) for add in state.files.values())
     assert deleted == 4000
     monkeypatch.setattr(write, "SMALL_ROWS", 10_000)
     change(writer, table, "id >= 0")
-    assert writer.state(table).files == {}
+    assert writer.reader.state(table).files == {}
     writer.rollback()
     assert len(contents(engine, table)) == 5000
 

@@ -304,13 +304,13 @@ _lock = threading.Lock()
 def find(transaction: Transaction, relation: Relation, key: RowKey, keys: pa.Table) -> pa.Table:
     """Return the stored rows whose key is in `keys` (columns k0, k1… canonical, no duplicates), as this transaction sees them.
 
-    Columns: `i` the row of `keys`, `old` struct, `file` string, `row` bigint (as `Transaction.positions` returns them).
+    Columns: `i` the row of `keys`, `old` struct, `file` string, `row` bigint (as `TableReader.positions` returns them).
     NULL in a key matches NULL.
     """
     if relation.is_partitioned:
         return _find_in_leaves(transaction, relation, key, keys)
     table = transaction.engine.table((relation.database, relation.oid))
-    return find_in(table, relation, transaction.newest(relation), key, keys)
+    return find_in(table, relation, transaction.reader.newest(relation), key, keys)
 
 
 def find_in(table: TableFolder, relation: Relation, state: TableState, key: RowKey, keys: pa.Table, *, most: int | None = None) -> pa.Table:

@@ -147,7 +147,7 @@ def _merge_in_driver(
 
 def _most_rows(transaction: Transaction, relation: Relation) -> int:
     """Return the number of stored rows that the driver may look up at once."""
-    states = transaction.states(relation)
+    states = transaction.reader.states(relation)
     size = sum(add["size"] for state in states for add in state.files.values())
     return int(max(STORED_BYTES * max(sum(state.rows for state in states), 1) // max(size, 1), 1))
 

@@ -235,7 +235,7 @@ def _changes(transaction: Transaction, relation: Relation, view: StatementView, 
             continue
         for piece in feed.pieces(transaction.engine, relation, write):
             yield number, piece.combine_chunks()
-    for number, (write, held) in enumerate(transaction.own_writes(relation, view.writes), 1):
+    for number, (write, held) in enumerate(transaction.reader.own_writes(relation, view.writes), 1):
         if write.kind == "truncate":
             yield number, None
         elif held is not None:

@@ -111,7 +111,7 @@ class _Table:
         self.empty = not any(subject.files(key) for key in keys if key in subject.tables)
 
     def _leaves(self) -> list[Relation]:
-        return list(self.transaction.partitioned(self.relation).leaves) if self.relation.is_partitioned else [self.relation]
+        return list(self.transaction.reader.leaves(self.relation))
 
     def questions(self) -> Iterator[Question]:
         """Yield questions for duplicate keys, for constraint violations, and for rows in the wrong partition."""
@@ -125,12 +125,12 @@ class _Table:
         tests = self._violations()
         if tests:
             counts = [F.sum(F.when(test, 1).otherwise(0)) for test in tests.values()]
-            counted = self.transaction.frame(self.relation).agg(F.array(*counts).alias("counts"))
+            counted = self.transaction.reader.frame(self.relation).agg(F.array(*counts).alias("counts"))
             yield Question(tuple(tests), counted.select(F.posexplode("counts").alias("at", "n")))
 
     def _twice(self, index: Index) -> DataFrame:
         keys = [f"k{position}" for position in range(len(index.attnums))]
-        keyed = index_key.keyed(self.relation, index, self.transaction.frame(self.relation))
+        keyed = index_key.keyed(self.relation, index, self.transaction.reader.frame(self.relation))
         return _number(keyed.groupBy(*keys).agg(F.count(F.lit(1)).alias("rows")).where("rows > 1"))
 
     def _violations(self) -> Mapping[str, Column]:
@@ -153,12 +153,12 @@ class _Table:
     def _find_misplaced(self) -> Iterator[Question]:
         table = self.transaction.partitioned(self.relation)
         for leaf in table.leaves:
-            rows = self.transaction.frame(leaf).where(table.place_oid() != leaf.oid)
+            rows = self.transaction.reader.frame(leaf).where(table.place_oid() != leaf.oid)
             yield Question((f'rows of partition "{leaf.schema}"."{leaf.name}" do not belong there',), _number(rows))
 
     def orphans(self, key: ForeignKey, target: Relation, severity: FindingSeverity) -> Iterator[Question]:
         """Yield the questions for rows whose foreign key has no matching row."""
-        values = reference_key.of_rows(self.transaction.frame(self.relation), self.relation, key.columns)
+        values = reference_key.of_rows(self.transaction.reader.frame(self.relation), self.relation, key.columns)
         complete = row_set.without_null(values, reference_key.value_names(key.columns))
         assert isinstance(values, DataFrame)
         assert isinstance(complete, DataFrame)

@@ -153,19 +153,19 @@ class PartitionedTable(LeafPlaces):
         tag = [] if leaf is None else [leaf]
 
         def held(of: Relation) -> pa.Table | None:
-            rows = self.transaction.held(of)
+            rows = self.transaction.reader.held(of)
             return rows if rows is None or leaf is None else rows.append_column(leaf, pa.array(np.full(rows.num_rows, of.oid, np.int64)))
 
         def frame(of: Relation) -> DataFrame:
-            return self.transaction.frame(of).select("*", *[F.lit(of.oid).cast("bigint").alias(name) for name in tag])
+            return self.transaction.reader.frame(of).select("*", *[F.lit(of.oid).cast("bigint").alias(name) for name in tag])
 
         return self._union(chosen, held, frame, [StructField(name, LongType()) for name in tag])
 
     def positions(self, leaves: Sequence[Relation] | None = None, *, keeps_keys: bool = False) -> DataFrame:
-        """Return the rows with their positions. Acquires the leaves' write locks (`Transaction.positions`)."""
+        """Return the rows with their positions. Acquires the leaves' write locks (`TableReader.positions`)."""
         chosen = self.leaves if leaves is None else leaves
-        held = functools.partial(self.transaction.held_positions, keeps_keys=keeps_keys)
-        placed = functools.partial(self.transaction.positions, keeps_keys=keeps_keys)
+        held = functools.partial(self.transaction.reader.held_positions, keeps_keys=keeps_keys)
+        placed = functools.partial(self.transaction.reader.positions, keeps_keys=keeps_keys)
         return self._union(chosen, held, placed, PLACE.fields)
 
     def _union(

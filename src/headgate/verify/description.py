@@ -40,7 +40,7 @@ def described(reader: PublisherConnection, transaction: Transaction, remote: Rem
         key = key_columns if set(key_columns) <= set(names) else []
     only = "ONLY " if remote.kind == "r" else ""
     where = f" WHERE {' OR '.join(remote.filters)}" if remote.filters else ""
-    rows = sum(state.rows for state in transaction.states(local))
+    rows = sum(state.rows for state in transaction.reader.states(local))
     return Compared(
         local.schema, local.name, tuple(names), tuple(theirs), tuple(as_text(name, here[name].type_oid) for name in names),
         tuple(names.index(name) for name in key), f"FROM {only}{qualified(remote.schema, remote.name)}{where}",

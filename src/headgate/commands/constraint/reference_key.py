@@ -86,7 +86,7 @@ def unmatched(
 ) -> DataFrame:
     """Return the keys of `values` that no row of `target` has."""
     with transaction.snapshot.seeing_newest():
-        rows = transaction.frame(target)
+        rows = transaction.reader.frame(target)
     rows = rows.select(*[F.col(quoted(name)).alias(f"t{place}") for place, name in enumerate(column_names(target, target_columns))])
     return values.join(rows, _equal(relation, columns, target, target_columns), "left_anti")
 
@@ -113,7 +113,7 @@ def rows_with(
     with (
         transaction.snapshot.seeing_newest()
     ):  # a session that added a referencing row held the lock of the referenced table, for which this one has waited
-        positions = transaction.positions(child)
+        positions = transaction.reader.positions(child)
     rows = positions.select(
         F.struct(*[F.col(quoted(column.name)) for column in child.columns]).alias("old"),
         F.col(FILE).alias("file"),

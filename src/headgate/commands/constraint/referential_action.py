@@ -84,9 +84,11 @@ def check_table(session: Session, transaction: Transaction, relation: Relation, 
     if relation.kind == RelationKind.TABLE:
         transaction.lock(relations.get(transaction.cursor, relation.database, key.target))
         transaction.lock(relation)
-        if not any(state.files for state in transaction.states(relation)):
+        if not any(state.files for state in transaction.reader.states(relation)):
             return
-        _check_new(session, transaction, relation, key, reference_key.of_rows(transaction.frame(relation), relation, key.columns), now=True)
+        _check_new(
+            session, transaction, relation, key, reference_key.of_rows(transaction.reader.frame(relation), relation, key.columns), now=True
+        )
 
 
 def _check_new(session: Session, transaction: Transaction, relation: Relation, key: ForeignKey, values: Rows, *, now: bool = False) -> None:
@@ -124,7 +126,7 @@ def _check_again(session: Session, transaction: Transaction, key: ForeignKey, va
             values = reference_key.of_struct(children, "old", reference_key.column_names(relation, key.columns))
         else:
             with transaction.snapshot.seeing_newest():
-                values = reference_key.of_rows(transaction.frame(relation), relation, key.columns)
+                values = reference_key.of_rows(transaction.reader.frame(relation), relation, key.columns)
         _check_new(session, transaction, relation, key, values, now=True)
 
 

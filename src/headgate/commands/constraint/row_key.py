@@ -124,7 +124,7 @@ def _scanned(transaction: Transaction, relation: Relation, index: Index, keys: p
     table = transaction.engine.table((relation.database, relation.oid))
     numbered = keys.append_column("i", pa.array(np.arange(keys.num_rows)))
     parts = [lookup.no_rows(relation)]
-    for group in table.groups(transaction.newest(relation)):
+    for group in table.groups(transaction.reader.newest(relation)):
         found = _in_group(expressions, group.pieces(names), numbered)
         if found.num_rows:
             rows = pa.Table.from_batches(list(group.pieces([column.name for column in relation.columns]))).take(found["at"])
@@ -154,7 +154,7 @@ def _by_spark(transaction: Transaction, relation: Relation, index: Index, rows: 
     row = spark_columns(relation)
     new = local_frame(transaction.engine.spark, rows, StructType([*row.fields, StructField(_PLACE, LongType())]))
     with transaction.snapshot.seeing_newest():
-        there = transaction.positions(relation)
+        there = transaction.reader.positions(relation)
     old = F.struct(*[F.col(quoted(name)) for name in row.fieldNames()]).alias("old")
     kept = index_key.keyed(relation, index, there, old, F.col(FILE).alias("file"), F.col(ROW).alias("row"))
     names = _names(index)

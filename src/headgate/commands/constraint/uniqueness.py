@@ -84,9 +84,9 @@ def check_table(transaction: Transaction, relation: Relation, index: Index) -> N
     if relation.kind != RelationKind.TABLE:
         return
     transaction.lock(relation)
-    if not any(state.files for state in transaction.states(relation)):
+    if not any(state.files for state in transaction.reader.states(relation)):
         return  # an empty table, as in CREATE TABLE, needs no Spark job
-    duplicate = _twice(index_key.keyed(relation, index, transaction.frame(relation)), len(index.attnums))
+    duplicate = _twice(index_key.keyed(relation, index, transaction.reader.frame(relation)), len(index.attnums))
     if duplicate is not None:
         raise PostgresError(
             "23505", f'could not create unique index "{index.name}"',
@@ -98,7 +98,7 @@ def check_table(transaction: Transaction, relation: Relation, index: Index) -> N
 def check_applied(transaction: Transaction, relation: Relation, index: Index, session: Session | None = None) -> None:
     """Raise 23505 `duplicate key value` if the table has a key twice, after a worker or a session has written rows."""
     with transaction.snapshot.seeing_newest():
-        rows = transaction.frame(relation)
+        rows = transaction.reader.frame(relation)
     duplicate = _twice(index_key.keyed(relation, index, rows), len(index.attnums))
     if duplicate is not None:
         raise _duplicate_error(session, transaction, relation, index, duplicate.toArrow())
@@ -189,7 +189,7 @@ def _remaining(transaction: Transaction, relation: Relation, leaving: Rows) -> D
     if isinstance(leaving, pa.Table):
         leaving = local_frame(transaction.engine.spark, leaving.select(["file", "row"]))
     with transaction.snapshot.seeing_newest():
-        rows = transaction.positions(relation)
+        rows = transaction.reader.positions(relation)
     return rows.join(leaving.select(F.col("file").alias(FILE), F.col("row").alias(ROW)), [FILE, ROW], "left_anti")
 
 
@@ -197,10 +197,10 @@ def _stored_rows(transaction: Transaction, relation: Relation) -> DataFrame | No
     """Return all rows of a table. Return None, without a Spark job, if it has none."""
     with transaction.snapshot.seeing_newest():
         if not relation.is_partitioned:
-            state, pending = transaction.shown(relation)
+            state, pending = transaction.reader.shown(relation)
             if not state.files and not pending:
                 return None
-        return transaction.frame(relation)
+        return transaction.reader.frame(relation)
 
 
 def _met(there: DataFrame, new: DataFrame, index: Index, *, looked_up: bool) -> DataFrame | None:

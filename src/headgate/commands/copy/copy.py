@@ -157,18 +157,18 @@ def _table_plan(
             plan,
             _by_tasks(planner, relation, column_names, _encoder(rendering.result_columns(plan.columns), session, options)),
         )
-    return relation.oid, plan, planner.transaction.pieces(relation, column_names)
+    return relation.oid, plan, planner.transaction.reader.pieces(relation, column_names)
 
 
 def _is_for_tasks(planner: Planner, relation: Relation) -> bool:
-    state, _ = planner.transaction.shown(relation)
+    state, _ = planner.transaction.reader.shown(relation)
     return len(state.files) > 1 and state.rows > planner.transaction.engine.small_batch_rows
 
 
 def _by_tasks(planner: Planner, relation: Relation, names: Sequence[str], encoder: RowEncoder) -> Iterator[pa.Array]:
     """Yield the messages of a table's rows, encoded by tasks, then those of rows that are not in files yet."""
     engine = planner.transaction.engine
-    state, pending = planner.transaction.shown(relation)
+    state, pending = planner.transaction.reader.shown(relation)
     folder = engine.table((relation.database, relation.oid)).folder
     yield from copy_lines.of_table(engine.spark, folder, state, names, encoder, engine.exchange)
     for batch in (batch for table in pending for batch in table.select(names).to_batches()):

@@ -73,7 +73,7 @@ def positions(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.Upd
 
 
 def _leaves(planner: Planner, relation: Relation) -> Sequence[Relation]:
-    return planner.transaction.partitioned(relation).leaves if relation.is_partitioned else (relation,)
+    return planner.transaction.reader.leaves(relation)
 
 
 # ---- whether the cursor can be used -----------------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ def _now(planner: Planner, cursor: OpenCursor, scanned: Relation, leaves: Sequen
     leaf, old_row = _row_when_opened(planner, cursor, scanned, cursor_values)
     if leaf.oid not in {candidate.oid for candidate in leaves}:
         return None
-    state = transaction.changing(leaf, keeps_keys=keeps_keys)
+    state = transaction.reader.changing(leaf, keeps_keys=keeps_keys)
     before = view.state((leaf.database, leaf.oid))
     if before is None or before.schema != state.schema or before.physical != state.physical:
         raise not_supported(f'the columns of table "{leaf.name}" have changed since the cursor was declared')
@@ -216,7 +216,7 @@ def _choose(planner: Planner, cursor: OpenCursor, matches: Sequence[tuple[Relati
     place: Place = min(
         unclaimed,
         key=lambda position: (
-            not succession.is_live(transaction, unclaimed[position][0], transaction.newest(unclaimed[position][0]), position),
+            not succession.is_live(transaction, unclaimed[position][0], transaction.reader.newest(unclaimed[position][0]), position),
             position,
         ),
     )

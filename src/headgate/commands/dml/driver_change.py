@@ -123,9 +123,9 @@ def _among(table: HeldTable, node: pb.DeleteStmt | pb.UpdateStmt, condition: Exp
     keys = None if condition is None else key_lookup.of_terms(planner, relation, table.star, conjuncts(condition))
     if keys is not None:
         return key_lookup.positions(planner, relation, keys, keeps_keys=keeps_keys)
-    rows, most = planner.transaction.held_positions(relation, keeps_keys=keeps_keys), many_rows.most(planner.session)
+    rows, most = planner.transaction.reader.held_positions(relation, keeps_keys=keeps_keys), many_rows.most(planner.session)
     if rows is None and condition is not None and columnwise.is_known(condition):
-        return table_scan.positions(table, planner.transaction.changing(relation, keeps_keys=keeps_keys), condition, most)
+        return table_scan.positions(table, planner.transaction.reader.changing(relation, keeps_keys=keeps_keys), condition, most)
     if rows is None or rows.num_rows > most:
         raise NotColumnwise("many rows")
     return rows

@@ -183,7 +183,7 @@ class _Merge:
         self.relation = relation
         self.clauses = clauses
         alias = node.relation.alias.aliasname
-        frame = planner.transaction.positions(relation)
+        frame = planner.transaction.reader.positions(relation)
         if relation.is_partitioned:
             frame = frame.withColumn(from_clause.LEAF, planner.transaction.partitioned(relation).leaf_column())
         table = from_clause.table_source(

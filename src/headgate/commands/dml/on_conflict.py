@@ -134,7 +134,7 @@ class Command:
         transaction.lock(relation)
         if not self.updates:
             return writer.store(writer.admitted(rows.filter(pa.array(_without_conflict(writer, rows, arbiters))), arbiters))
-        self.before.setdefault(relation.oid, transaction.newest(relation).files)
+        self.before.setdefault(relation.oid, transaction.reader.newest(relation).files)
         check_changed = functools.partial(changed_rows.check_references, self.planner, relation)
         self.owed.setdefault(relation.oid, OwedReferences(self.planner, relation, check_changed))
         [index] = arbiters
@@ -159,7 +159,7 @@ def _settle_run(command: Command, writer: NewRows, rows: pa.Table, index: Index)
     """Execute DO UPDATE for rows with distinct keys. Raise 21000 if one conflicts with a row that the command or its WITH has stored."""
     writer.planner.session.check_cancel()
     stored = row_key.stored(writer.transaction, writer.relation, index, rows)
-    own = writer.transaction.has_added(writer.relation, command.before[writer.relation.oid], stored["file"])
+    own = writer.transaction.reader.has_added(writer.relation, command.before[writer.relation.oid], stored["file"])
     own |= np.asarray(pc.is_in(stored["file"], pa.array(modifying_with.written_files(writer.planner, writer.shown), pa.string())))
     if own.any():
         _settle_run(command, writer, rows.slice(0, stored["place"].to_numpy()[own].min()), index)  # whose error is the first
@@ -199,7 +199,7 @@ def _without_conflict(writer: NewRows, rows: pa.Table, arbiters: Sequence[Index]
     for index in arbiters:
         group = _key_numbers(writer, rows, index)
         stored = row_key.stored(writer.transaction, writer.relation, index, rows)
-        writer.transaction.refuse_unseen(writer.relation, stored["file"])
+        writer.transaction.reader.refuse_unseen(writer.relation, stored["file"])
         undecided &= ~np.isin(group, group[stored["place"].to_numpy()])
         groups.append(group)
     while undecided.any():

@@ -159,11 +159,11 @@ def _positions(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.Up
         current = current_row.positions(planner, relation, node, keeps_keys=keeps_keys)
         return in_one_piece(planner.session_spark, current, StructType([*spark_columns(relation).fields, *PLACE.fields]))
     if items or not node.HasField("where_clause"):
-        return planner.transaction.positions(relation, keeps_keys=keeps_keys)
+        return planner.transaction.reader.positions(relation, keeps_keys=keeps_keys)
     table, _ = from_clause.named_table(planner, relation, *named(relation, node))
     keys = key_lookup.of_where(planner, relation, node.where_clause, Scope((table,)))
     if keys is None:
-        return planner.transaction.positions(relation, keeps_keys=keeps_keys)
+        return planner.transaction.reader.positions(relation, keeps_keys=keeps_keys)
     looked_up = key_lookup.positions(planner, relation, keys, keeps_keys=keeps_keys)
     return in_one_piece(planner.session_spark, looked_up, StructType([*spark_columns(relation).fields, *PLACE.fields]))
 

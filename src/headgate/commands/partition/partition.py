@@ -167,7 +167,7 @@ def _check_rows(transaction: Transaction, branch: Branch, message: str) -> None:
     for leaf in branch.leaves():
         current = relations.get(transaction.cursor, leaf.database, leaf.oid)
         transaction.lock(current)
-        if transaction.state(current).files and Fence(transaction.cursor, current).crossed(transaction.frame(current)):
+        if transaction.reader.state(current).files and Fence(transaction.cursor, current).crossed(transaction.reader.frame(current)):
             raise PostgresError("23514", message.format(leaf.name), schema=leaf.schema, table=leaf.name)
 
 

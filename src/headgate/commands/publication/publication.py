@@ -359,7 +359,7 @@ def _check_filters(transaction: Transaction, crossing: Crossing) -> None:
     try:
         with transaction.snapshot.seeing_newest():
             names = [column.name for column in gate.filter_columns(now)]
-            check(transaction.engine, now, transaction.pieces(crossing.relation, names))
+            check(transaction.engine, now, transaction.reader.pieces(crossing.relation, names))
     except PostgresError:
         raise
     except Exception as error:

@@ -115,7 +115,7 @@ class Evaluation:
                 hint="Declare the function STABLE if it is to read the table as of the beginning of the statement.",
             )
 
-        with self.session.begin_statement().unwritten(self.changed, refuse, only_reads=True):
+        with self.session.begin_statement().reader.unwritten(self.changed, refuse, only_reads=True):
             yield
 
     def within(self, plan: Callable[[Query], Plan]) -> Evaluation:

@@ -177,7 +177,7 @@ class Planner:
             table = self.transaction.partitioned(relation)
             leaves = [] if only else [leaf for leaf in table.leaves if leaf.oid not in skipped]
             return table.frame(leaves, leaf=from_clause.LEAF)
-        return self.transaction.frame(relation, in_order=in_order)
+        return self.transaction.reader.frame(relation, in_order=in_order)
 
     def view(self, relation: Relation, locks: Sequence[RowLock] = ()) -> Plan:
         """Plan a view. It is read with the rights of its owner or, with `security_invoker`, of the role that runs the query.

@@ -159,8 +159,8 @@ def _begin(transaction: Transaction, subscription: Subscription, local: Relation
     progress = origins.progress(transaction.cursor, f"pg_{subscription.oid}")
     lsn, moment = Lsn(INVALID if progress is None else progress.remote_lsn), datetime.now(UTC)
     with transaction.snapshot.seeing_newest():
-        if transaction.newest(history).rows:
+        if transaction.reader.newest(history).rows:
             transaction.append(history, table_history.restart(history, lsn, moment))
-        memory_rows = None if local.is_partitioned else transaction.held(local)
-        rows = table_history.snapshot(local, history, transaction.frame(local) if memory_rows is None else memory_rows, lsn, moment)
+        memory_rows = None if local.is_partitioned else transaction.reader.held(local)
+        rows = table_history.snapshot(local, history, transaction.reader.frame(local) if memory_rows is None else memory_rows, lsn, moment)
         transaction.append(history, rows)

@@ -487,8 +487,8 @@ class _Follower:
 
     def _rows(self) -> int:
         transaction, table = self.session.transaction, self._whole
-        rows_held = transaction.held(table) if table.kind == RelationKind.TABLE else None
-        return rows_held.num_rows if rows_held is not None else int(transaction.frame(table).count())
+        rows_held = transaction.reader.held(table) if table.kind == RelationKind.TABLE else None
+        return rows_held.num_rows if rows_held is not None else int(transaction.reader.frame(table).count())
 
     # ---- statements -------------------------------------------------------------------------------------
 

@@ -44,7 +44,7 @@ def check_no_nulls(transaction: Transaction, relation: Relation, column: Column)
     if relation.kind != RelationKind.TABLE:
         return
     transaction.lock(relation)
-    frame = transaction.frame(relation)
+    frame = transaction.reader.frame(relation)
     if not frame.where(F.col(quoted(column.name)).isNull()).limit(1).isEmpty():
         raise PostgresError(
             "23502", f'column "{column.name}" of relation "{relation.name}" contains null values',
@@ -59,7 +59,7 @@ def check_rows(session: Session, transaction: Transaction, relation: Relation, c
     transaction.lock(relation)
     evaluation = Evaluation(session)
     expression = stored_expression.stored(check.expression, relation)
-    frame, [condition] = row_by_row.settled(evaluation, transaction.frame(relation), [expression])
+    frame, [condition] = row_by_row.settled(evaluation, transaction.reader.frame(relation), [expression])
     if not frame.where(~F.coalesce(evaluation.column(condition), F.lit(True))).limit(1).isEmpty():
         raise PostgresError(
             "23514", f'check constraint "{check.name}" of relation "{relation.name}" is violated by some row',
@@ -112,7 +112,7 @@ def replace_column(transaction: Transaction, relation: Relation, column: Column,
 def _newest(transaction: Transaction, relation: Relation) -> DataFrame:
     """Return all rows with their positions, including rows that the transaction does not see, because they change too."""
     with transaction.snapshot.seeing_newest():
-        return transaction.positions(relation)
+        return transaction.reader.positions(relation)
 
 
 def _replace(transaction: Transaction, relation: Relation, column: Column, value: SparkColumn, positions: DataFrame) -> None:

@@ -420,7 +420,7 @@ def written_before_reads(session: Session, relation: Relation, write: Write | No
         if rows.num_rows:
             write(rows)
 
-    with session.begin_statement().unwritten(relation, write_rows):
+    with session.begin_statement().reader.unwritten(relation, write_rows):
         yield
 
 

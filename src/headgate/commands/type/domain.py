@@ -183,7 +183,7 @@ def _check_rows(session: Session, cursor: Cursor, type_row: types.TypeRow) -> No
             continue
         transaction.lock(relation)
         with transaction.snapshot.seeing_newest():
-            frame, column = transaction.frame(relation), F.col(quoted(name))
+            frame, column = transaction.reader.frame(relation), F.col(quoted(name))
         if registry.known().by_oid(type_row.oid).not_null and not frame.where(column.isNull()).limit(1).isEmpty():
             raise PostgresError("23502", f'column "{name}" of table "{relation.name}" contains null values')
         for failed, _message in compile_domain.violations(type_row.oid, compiler.plan)(column):

@@ -363,7 +363,7 @@ def _rename_stored(session: Session, transaction: Transaction, type_row: TypeRow
             is_affected = value.contains(label.replace("\\", "\\\\").replace('"', '\\"'))
         transaction.lock(relation)
         with transaction.snapshot.seeing_newest():
-            rows = transaction.frame(relation)
+            rows = transaction.reader.frame(relation)
         if not rows.where(is_affected).limit(1).isEmpty():
             rewrite_table.replace_column(transaction, relation, column, changed)
 

@@ -220,7 +220,7 @@ def _rows_of_subscriber(
     with connected(session, subscription, f"pg_{subscription.oid}_explain", replication=False) as connection:
         yield from _rows_of_publisher(connection, subscription, table, filter_text)
     rows = _local(session, transaction, f"SELECT 1::pg_catalog.text FROM {qualified(table.schema, table.name)} WHERE {filter_text} LIMIT 1")
-    leaves = transaction.partitioned(table).leaves if table.is_partitioned else (table,)
+    leaves = transaction.reader.leaves(table)
     touch = last_touch(session.node.engine, leaves, values, session.interrupts.check)
     if isinstance(touch, str):
         message = f"the last change is not known any more: {touch}" if rows else "no change of it is known"

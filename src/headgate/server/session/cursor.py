@@ -142,7 +142,7 @@ def declare(session: ClientSession, node: pb.DeclareCursorStmt, text: str) -> st
     portal = Portal(node.portalname, prepared, (), formats, rows=RowSource(result), started=True, hold=bool(node.options & _HOLD))
     scroll = True if node.options & _SCROLL else False if node.options & _NO_SCROLL else None
     portal.buffered = CursorPosition(_new_store(session), scroll=scroll)
-    portal.view = session.begin_statement().statement_view()
+    portal.view = session.begin_statement().reader.statement_view()
     session.portals.open(portal)
     return "DECLARE CURSOR"
 
@@ -222,7 +222,7 @@ def open_for_function(session: Session, name: str | None, query: ParseNode, resu
     prepared = PreparedStatement("", "", Statement(query, "", 0, 0), (), result.columns)
     portal = Portal(name, prepared, (), (), rows=RowSource(result), started=True)
     portal.buffered = CursorPosition(_new_store(session), scroll=scroll)
-    portal.view = session.begin_statement().statement_view()
+    portal.view = session.begin_statement().reader.statement_view()
     session.portals.open(portal)
     return name
 

@@ -292,7 +292,7 @@ class Applier:
                 raise
             for files in recorded:
                 history = histories[files.table]
-                is_whole = table_history.sends_all(transaction.newest(history), files.actions)
+                is_whole = table_history.sends_all(transaction.reader.newest(history), files.actions)
                 transaction.add_files(history, files.actions)
                 batch.note_recorded(changes_by_table[files.table].mappings[0].local.oid, is_whole=is_whole)
         return written_tables

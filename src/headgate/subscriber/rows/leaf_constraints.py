@@ -73,10 +73,10 @@ def check_rows(
 def unique(transaction: Transaction, root: Relation, check: UniqueChecks | None) -> Iterator[None]:
     """Raise 23505 if the rows written inside repeat a key of a leaf's unique index, other than the key that identifies rows."""
     watched = [(leaf, index) for leaf in transaction.partitioned(root).leaves for index in _others(leaf)] if root.is_partitioned else []
-    before = {leaf.oid: transaction.state(leaf).place for leaf, _ in watched}
+    before = {leaf.oid: transaction.reader.state(leaf).place for leaf, _ in watched}
     yield
     for leaf, index in watched:
-        if check is not None and transaction.state(leaf).place != before[leaf.oid]:
+        if check is not None and transaction.reader.state(leaf).place != before[leaf.oid]:
             check.table(transaction, leaf, index)
 
 

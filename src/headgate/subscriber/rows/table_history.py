@@ -134,7 +134,7 @@ def restart(history: Relation, lsn: Lsn, moment: datetime) -> pa.Table:
 def expire(transaction: Transaction, history: Relation, oldest: datetime) -> int:
     """Remove the files of a history whose changes all committed before a time. Return the number of files. No stream sends the removal."""
     transaction.lock(history)
-    state = transaction.newest(history)
+    state = transaction.reader.newest(history)
     gone, expired = [], 0
     for add in state.files.values():
         (_, last), (_, lsn) = (file_bounds(add.get("stats"), state.physical[name]) for name in ("_commit_time", "_lsn"))

@@ -94,7 +94,7 @@ class TableWriter:
         if isinstance(frame, pa.Table) and transaction.engine.small_batch_rows and not other_indexes and insertion.only_inserts(frame):
             rows = insertion.rows_of(frame["new"])
             transaction.lock(relation)  # otherwise another session could add the keys after the lookup
-            if key is None or insertion.is_new(relation, lookup.key_of(relation, key), transaction.states(relation), rows):
+            if key is None or insertion.is_new(relation, lookup.key_of(relation, key), transaction.reader.states(relation), rows):
                 self._counters.count(relation.oid, insertion.append(transaction, relation, rows))
                 return
         if "I" not in ops:

@@ -231,7 +231,7 @@ class InitialCopy:
         transaction.lock(local)
         if self.method is Method.COPY:
             transaction.truncate([local])
-        empty = not any(state.files for state in transaction.states(local))
+        empty = not any(state.files for state in transaction.reader.states(local))
         return CopyTarget(local, remote, sources, self.worker.session(), checked=bool(keys) and not (trusted and empty))
 
     # ---- one COPY ---------------------------------------------------------------------------------------
@@ -399,7 +399,7 @@ class InitialCopy:
         pages = answer.number(size[0][0] if size else None, most=MOST_BYTES) // 8192
         cores = transaction.engine.spark.sparkContext.defaultParallelism
         conditions = page_ranges(pages, self.worker.settings.integer("copy_workers_per_table"), cores)
-        place, state = transaction.data_path(self.relation), transaction.state(self.relation)
+        place, state = transaction.data_path(self.relation), transaction.reader.state(self.relation)
         conninfo, snapshot = self.worker.subscription.conninfo, created.snapshot or ""
         task = CopyTask(conninfo, self.slot, snapshot, target, place, state.physical, state.lists)
         transaction.add_files(self.relation, self._copy_ranges(transaction, task, conditions))

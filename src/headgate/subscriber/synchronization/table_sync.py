@@ -226,7 +226,7 @@ class SyncWorker(Worker):
                 transaction.rollback()
                 return False
             transaction.lock(relation)
-            parts = transaction.partitioned(relation).leaves if relation.is_partitioned else (relation,)
+            parts = transaction.reader.leaves(relation)
             own = {part.oid for part in parts}
             later = log.entries(copied.end_lsn, relation.database, 1 << 30)
             if any(write.relation in own for entry in later if entry.origin != self.origin for write in entry.writes):

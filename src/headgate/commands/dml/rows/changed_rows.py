@@ -179,7 +179,7 @@ def _hold(planner: Planner, relation: Relation, changed: Rows, until: ExitStack,
     """
     if isinstance(changed, pa.Table):
         return changed
-    most = min(many_rows.most(planner.session), small_enough(planner.transaction.newest_files(relation)))
+    most = min(many_rows.most(planner.session), small_enough(planner.transaction.reader.newest_files(relation)))
     few = changed.limit(most + 1).toArrow()
     if few.num_rows <= most:
         return few

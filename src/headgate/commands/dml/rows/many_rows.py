@@ -58,7 +58,7 @@ def of(relation: Relation, rows: pa.Table) -> pa.Table:
 
 def chunk_rows(relation: Relation, session: Session, transaction: Transaction) -> int:
     """Return the maximum rows of a chunk. It is smaller if the table's rows are wide, because rows with the same keys are held too."""
-    stored = write.small_enough(transaction.newest_files(relation), CHUNK_ROWS)
+    stored = write.small_enough(transaction.reader.newest_files(relation), CHUNK_ROWS)
     return max(min(stored, _lower(session, CHUNK_ROWS)), 1)
 
 

@@ -293,7 +293,7 @@ class NewRows:
             self.transaction.lock(self.relation)
         if isinstance(rows, DataFrame) and (self.relation.unique_indexes or self.relation.foreign_keys):
             rows = self._kept.enter_context(persisted(rows))
-        with self.transaction.looking_up():
+        with self.transaction.reader.looking_up():
             self.refuse_clash(rows, without)
         return rows
 

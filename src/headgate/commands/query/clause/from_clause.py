@@ -314,10 +314,10 @@ def take(planner: Planner, relation: Relation, locks: Sequence[RowLock]) -> set[
         return set()
     skipped: set[int] = set()
     policy = max(lock.policy for lock in locks)
-    for leaf in planner.transaction.partitioned(relation).leaves if relation.is_partitioned else [relation]:
+    for leaf in planner.transaction.reader.leaves(relation):
         try:
             planner.transaction.lock(leaf, wait=policy == pb.LockWaitBlock)
-            planner.transaction.refuse_changed(leaf)
+            planner.transaction.reader.refuse_changed(leaf)
         except PostgresError as error:
             if error.sqlstate != "55P03" or policy == pb.LockWaitBlock:
                 raise

@@ -41,7 +41,7 @@ def freeze(planner: Planner, clause: pb.WithClause, statement: ParseNode) -> Non
         return
     for relation in _freeze(planner, walk(statement)):
         if not planner.describing:
-            planner.own_files[relation.oid] = planner.transaction.own_files(relation)
+            planner.own_files[relation.oid] = planner.transaction.reader.own_files(relation)
 
 
 def freeze_subqueries(planner: Planner, *clauses: ParseNode) -> None:
@@ -78,7 +78,7 @@ def unwritten(planner: Planner, relation: Relation, rows: DataFrame) -> DataFram
 def written_files(planner: Planner, relation: Relation) -> list[str]:
     """Return the files (URIs) with the rows that the statement's WITH clause has written to a table."""
     before = planner.own_files.get(relation.oid)
-    return [] if before is None else sorted(planner.transaction.own_files(relation) - before)
+    return [] if before is None else sorted(planner.transaction.reader.own_files(relation) - before)
 
 
 def run(planner: Planner, analyser: Analyser, query: ParseNode) -> tuple[tuple[PlanColumn, ...] | None, Plan | None]:

@@ -83,11 +83,11 @@ def _whole(table: HeldTable, query: Query, select: Select) -> ResultSet | None:
         return None
     with usual_way_says():
         selected = [table.prepared(target.expression) for target in select.targets]
-    if not all(isinstance(expression, ColumnRef) for expression in selected) or planner.transaction.held(relation) is not None:
+    if not all(isinstance(expression, ColumnRef) for expression in selected) or planner.transaction.reader.held(relation) is not None:
         return None
     by_key = dict(zip([column.key for column in table.star], [column.name for column in relation.columns], strict=True))
     names = [by_key[expression.key] for expression in selected if isinstance(expression, ColumnRef)]
-    read = planner.transaction.pieces(relation, list(dict.fromkeys(names)))
+    read = planner.transaction.reader.pieces(relation, list(dict.fromkeys(names)))
     columns, session = query.columns, planner.session
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -115,9 +115,9 @@ def _among(table: HeldTable, query: TableQuery) -> Rows:
     planner, relation, condition = table.planner, table.relation, query.condition
     keys = None if condition is None else key_lookup.of_terms(planner, relation, table.star, conjuncts(condition))
     most = query.enough
-    held = planner.transaction.held(relation) if keys is None else key_lookup.rows(planner, relation, keys)
+    held = planner.transaction.reader.held(relation) if keys is None else key_lookup.rows(planner, relation, keys)
     if held is None and condition is None and most is not None and most <= MOST:
-        held = planner.transaction.first_rows(relation, most)
+        held = planner.transaction.reader.first_rows(relation, most)
     if held is None:
         return table_scan.read(table, condition, query.keys, most)
     rows = table.passing(held, condition)
@@ -126,7 +126,7 @@ def _among(table: HeldTable, query: TableQuery) -> Rows:
 
 def _count(table: HeldTable) -> int | None:
     """Return the number of rows from the file statistics, or None if a file of another writer does not have them."""
-    state, pending = table.planner.transaction.shown(table.relation)
+    state, pending = table.planner.transaction.reader.shown(table.relation)
     if not all(map(file_action.is_counted, state.files.values())):
         return None
     count: int = state.rows + sum(rows.num_rows for rows in pending)

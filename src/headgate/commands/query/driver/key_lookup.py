@@ -97,14 +97,14 @@ def frame(planner: Planner, relation: Relation, columns: Sequence[PlanColumn], w
 
 def rows(planner: Planner, relation: Relation, keys: WantedKeys) -> pa.Table:
     """Return the rows with these keys as this statement sees them, and all rows that the transaction has added but not yet written."""
-    state, pending = planner.transaction.shown(relation)
+    state, pending = planner.transaction.reader.shown(relation)
     stored_rows = _found(planner, relation, state, keys)
     return pa.concat_tables([stored_rows.drop_columns([FILE, ROW]), *pending])
 
 
 def positions(planner: Planner, relation: Relation, keys: WantedKeys, *, keeps_keys: bool) -> pa.Table:
-    """Return the rows with these keys and FILE and ROW of each. Acquires the table's write lock (see `Transaction.positions`)."""
-    state = planner.transaction.changing(relation, keeps_keys=keeps_keys)
+    """Return the rows with these keys and FILE and ROW of each. Acquires the table's write lock (see `TableReader.positions`)."""
+    state = planner.transaction.reader.changing(relation, keeps_keys=keeps_keys)
     return _found(planner, relation, state, keys)
 
 

@@ -109,7 +109,7 @@ class _Scan:
         self.first = decisive or self.wanted
         self.rest = [key for key in self.wanted if key not in self.first]
         self.is_placed = locked is not None
-        self.state, self.pending = planner.transaction.shown(relation) if locked is None else (locked, [])
+        self.state, self.pending = planner.transaction.reader.shown(relation) if locked is None else (locked, [])
         self.ranges = [] if condition is None else list(_ranges(condition, self.names))
         for value_range in self.ranges:
             self.state = replace(
