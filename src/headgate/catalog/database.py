@@ -41,7 +41,6 @@ def get(cursor: Cursor, name: str) -> Database:
 
 
 def all_databases(cursor: Cursor) -> list[Database]:
-    """Return all databases ordered by name."""
     return [Database(*row) for row in rows(cursor, f"SELECT {_COLUMNS} FROM hg.pg_database ORDER BY datname")]
 
 

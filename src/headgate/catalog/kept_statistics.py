@@ -21,5 +21,4 @@ def read(cursor: Cursor) -> str | None:
 
 
 def remove(cursor: Cursor) -> None:
-    """Delete the stored statistics."""
     run(cursor, "DELETE FROM hg.kept_statistics")

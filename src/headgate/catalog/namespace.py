@@ -40,7 +40,6 @@ def get(cursor: Cursor, database: int, name: str) -> Namespace:
 
 
 def names(cursor: Cursor, database: int) -> list[str]:
-    """Return the names of all schemas of a database."""
     return [name for (name,) in rows(cursor, "SELECT nspname FROM hg.pg_namespace WHERE dbid IN (0, ?) ORDER BY nspname", [database])]
 
 

@@ -9,7 +9,7 @@ thread reads the types again (`Catalog.type_changes` counts the calls).
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -51,67 +51,59 @@ def registry_of(cursor: Cursor, database: int, path: Sequence[str] | None) -> Ty
         " ORDER BY t.oid",
         [database, database],
     )
-    if not type_rows:
-        return registry.builtin().extended((), path)
-    labels: dict[int, list[str]] = {}
-    sql = "SELECT enumtypid, enumlabel FROM hg.pg_enum WHERE dbid = ? ORDER BY enumtypid, enumsortorder"
-    for owner, label in rows(cursor, sql, [database]):
-        labels.setdefault(owner, []).append(label)
-    checks: dict[int, list[tuple[str, str]]] = {}
-    sql = "SELECT contypid, conname, conbin FROM hg.pg_constraint WHERE dbid = ? AND contype = 'c' AND contypid <> 0 ORDER BY conname"
-    for owner, name, text in rows(cursor, sql, [database]):
-        checks.setdefault(owner, []).append((name, text))
-    attributes: dict[int, list[registry.Attribute]] = {}
-    sql = (
+    labels = _grouped(cursor, "SELECT enumtypid, enumlabel FROM hg.pg_enum WHERE dbid = ? ORDER BY enumtypid, enumsortorder", database)
+    checks = _grouped(
+        cursor,
+        "SELECT contypid, conname, conbin FROM hg.pg_constraint WHERE dbid = ? AND contype = 'c' AND contypid <> 0 ORDER BY conname",
+        database,
+    )
+    attributes = _grouped(
+        cursor,
         "SELECT a.attrelid, a.attname, a.atttypid, a.atttypmod FROM hg.pg_attribute a"
         " JOIN hg.pg_class c ON c.dbid = a.dbid AND c.oid = a.attrelid"
-        " WHERE a.dbid = ? AND c.relkind = 'c' AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attrelid, a.attnum"
+        " WHERE a.dbid = ? AND c.relkind = 'c' AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attrelid, a.attnum",
+        database,
     )
-    for owner, name, kind, modifier in rows(cursor, sql, [database]):
-        attributes.setdefault(owner, []).append(registry.Attribute(name, kind, modifier))
-    schemas = [*(path or ())]
-    if "pg_catalog" not in schemas:
-        schemas.insert(0, "pg_catalog")
-    seen = {(schema, name) for _, name, schema, *_ in type_rows}
-    builtin = registry.builtin()
-
-    def shown(name: str, schema: str) -> str:
-        for candidate in schemas:
-            if candidate == schema:
-                return quote_ident(name)
-            if (candidate, name) in seen or (candidate == "pg_catalog" and builtin.find_name(name, candidate) is not None):
-                break
-        return f"{quote_ident(schema)}.{quote_ident(name)}"
-
-    names = {oid: shown(name, schema) for oid, name, schema, *_ in type_rows}
+    names = _shown_names({oid: (schema, name) for oid, name, schema, *_ in type_rows}, path)
     types: dict[int, PgType] = {}
-    for (
-        oid,
-        name,
-        schema,
-        kind,
-        category,
-        length,
-        by_value,
-        element,
-        array,
-        base,
-        base_typmod,
-        collation,
-        not_null,
-        default,
-        own,
-    ) in type_rows:
+    for row in type_rows:
+        oid, name, schema, kind, category, length, by_value, element, array, base, modifier, collation, not_null, default, own = row
         spelt = names[element] + "[]" if kind == "b" and element in names else names[oid]
         parent = types.get(base)
         types[oid] = PgType(
             oid, name, schema, TypeKind(kind), category, False, length, by_value, ",", element if kind == "b" else 0, array, base,
-            base_typmod, collation, own, False, spelt, spelt, tuple(labels.get(oid, ())),
+            modifier, collation, own, False, spelt, spelt, tuple(label for (label,) in labels.get(oid, ())),
             not_null or (parent is not None and parent.not_null),
             (*(parent.checks if parent is not None else ()), *checks.get(oid, ())), default if default is not None or parent is None else
-            parent.default, tuple(attributes.get(own, ())),
+            parent.default, tuple(registry.Attribute(*attribute) for attribute in attributes.get(own, ())),
         )  # fmt: skip
-    return builtin.extended(types.values(), path)
+    return registry.builtin().extended(types.values(), path)
+
+
+def _grouped(cursor: Cursor, sql: str, database: int) -> dict[int, list[Row]]:
+    """Return the rows of a query on a database by their first column, without it."""
+    grouped: dict[int, list[Row]] = {}
+    for owner, *values in rows(cursor, sql, [database]):
+        grouped.setdefault(owner, []).append(tuple(values))
+    return grouped
+
+
+def _shown_names(names: Mapping[int, tuple[str, str]], path: Sequence[str] | None) -> dict[int, str]:
+    """Return the names of types, given as (schema, name), with the schema unless the search path finds the type."""
+    schemas = [*(path or ())]
+    if "pg_catalog" not in schemas:
+        schemas.insert(0, "pg_catalog")
+    taken = set(names.values())
+
+    def shown(schema: str, name: str) -> str:
+        for candidate in schemas:
+            if candidate == schema:
+                return quote_ident(name)
+            if (candidate, name) in taken or (candidate == "pg_catalog" and registry.builtin().find_name(name, candidate) is not None):
+                break
+        return f"{quote_ident(schema)}.{quote_ident(name)}"
+
+    return {oid: shown(*name) for oid, name in names.items()}
 
 
 class KnownTypes:

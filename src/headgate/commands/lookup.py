@@ -244,7 +244,17 @@ _DROPS = {
 """HINT of a DROP that names a relation of another kind (DropErrorMsgWrongType)."""
 
 
-def dropped(cursor: Cursor, session: Session, parts: Iterable[pb.Node], kind: str, *, missing_ok: bool) -> Relation | None:
+def dropped(cursor: Cursor, session: Session, node: pb.DropStmt, kind: str) -> Iterator[Relation]:
+    """Yield the relations that DROP TABLE, VIEW, SEQUENCE or INDEX names, each once. Raises as `_dropped`."""
+    seen: set[int] = set()
+    for item in node.objects:
+        relation = _dropped(cursor, session, unwrap(item).items, kind, missing_ok=node.missing_ok)
+        if relation is not None and relation.oid not in seen:
+            seen.add(relation.oid)
+            yield relation
+
+
+def _dropped(cursor: Cursor, session: Session, parts: Iterable[pb.Node], kind: str, *, missing_ok: bool) -> Relation | None:
     """Return the relation that DROP TABLE, VIEW, SEQUENCE or INDEX names, or None with a NOTICE if IF EXISTS does not find it.
 
     Raise 3F000 for a missing schema, 42P01 for a missing relation (42704 for an index), and 42809 for one that is not a `kind` (a word of

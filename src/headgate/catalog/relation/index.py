@@ -76,11 +76,11 @@ def add_key(cursor: Cursor, oids: Oids, relation: Relation, key: IndexKey) -> in
     )  # fmt: skip
     if not relation.indexes:
         update(cursor, "pg_class", {"dbid": relation.database, "oid": relation.oid}, relhasindex=True)
-    index_columns = [
-        Column(number, key_column.name, key_column.type_oid, key_column.typmod, collation=key_column.collation)
-        for number, key_column in enumerate(columns, 1)
+    numbered = [
+        (Column(number, column.name, column.type_oid, column.typmod, collation=column.collation), number)
+        for number, column in enumerate(columns, 1)
     ]
-    attribute.write_columns(cursor, oids, relation.database, oid, [(index_column, index_column.attnum) for index_column in index_columns])
+    attribute.write_columns(cursor, oids, relation.database, oid, numbered)
     for column in columns:
         if key.primary and column.attnum in key.attnums and not column.not_null:
             attribute.set_not_null(cursor, relation, column.attnum, not_null=True)
@@ -99,15 +99,19 @@ def add_key(cursor: Cursor, oids: Oids, relation: Relation, key: IndexKey) -> in
         indpred=key.predicate, indpredpretty=None if key.predicate is None else pretty(key.predicate),
     )  # fmt: skip
     if key.constraint:
-        constraint = oids()
-        insert(
-            cursor, "pg_constraint", dbid=relation.database, oid=constraint, conname=name, connamespace=relation.namespace_oid,
-            contype="p" if key.primary else "u", condeferrable=key.deferrable, condeferred=key.deferred, convalidated=True,
-            conrelid=relation.oid, conindid=oid, confupdtype=" ", confdeltype=" ", confmatchtype=" ", conislocal=True, connoinherit=True,
-            conkey=list(key.attnums), conkeytext=key_text.listed(relation, key.attnums), conincludetext=texts["indincludetext"],
-        )  # fmt: skip
-        insert(cursor, "pg_depend", dbid=relation.database, classid=1259, objid=oid, refclassid=2606, refobjid=constraint, deptype="i")
+        _add_constraint(cursor, oids(), relation, key, name, oid, texts["indincludetext"])
     return oid
+
+
+def _add_constraint(cursor: Cursor, oid: int, relation: Relation, key: IndexKey, name: str, index: int, included: object) -> None:
+    """Create the constraint of an index. `included`: the text of the columns of INCLUDE."""
+    insert(
+        cursor, "pg_constraint", dbid=relation.database, oid=oid, conname=name, connamespace=relation.namespace_oid,
+        contype="p" if key.primary else "u", condeferrable=key.deferrable, condeferred=key.deferred, convalidated=True,
+        conrelid=relation.oid, conindid=index, confupdtype=" ", confdeltype=" ", confmatchtype=" ", conislocal=True, connoinherit=True,
+        conkey=list(key.attnums), conkeytext=key_text.listed(relation, key.attnums), conincludetext=included,
+    )  # fmt: skip
+    insert(cursor, "pg_depend", dbid=relation.database, classid=1259, objid=index, refclassid=2606, refobjid=oid, deptype="i")
 
 
 def _key_columns(relation: Relation, key: IndexKey) -> list[Column]:

@@ -264,13 +264,11 @@ def index_parents(cursor: Cursor, database: int) -> dict[int, int]:
 
 
 def inherited_columns(cursor: Cursor, relation: Relation) -> set[int]:
-    """Return the attnums of the columns that a table inherits from its parent."""
     sql = "SELECT attnum FROM hg.pg_attribute WHERE dbid = ? AND attrelid = ? AND attinhcount > 0"
     return {attnum for (attnum,) in rows(cursor, sql, [relation.database, relation.oid])}
 
 
 def inherited_constraints(cursor: Cursor, relation: Relation) -> set[str]:
-    """Return the names of the constraints that a table inherits from its parent."""
     sql = "SELECT conname FROM hg.pg_constraint WHERE dbid = ? AND conrelid = ? AND coninhcount > 0"
     return {name for (name,) in rows(cursor, sql, [relation.database, relation.oid])}
 

@@ -7,10 +7,20 @@ remains in any catalog.
 from __future__ import annotations
 
 from headgate.catalog import constraint
-from headgate.catalog.physical import Cursor, rows, run, update
+from headgate.catalog.physical import Cursor, delete, rows, run, update
 from headgate.catalog.relation import attribute, foreign_key
 from headgate.catalog.relation.relation import Relation
 from headgate.errors import PostgresError
+
+_ROWS = (
+    ("pg_attribute", "attrelid"), ("pg_attrdef", "adrelid"), ("pg_index", "indexrelid"), ("pg_inherits", "inhrelid"),
+    ("pg_partitioned_table", "partrelid"), ("pg_sequence", "seqrelid"), ("pg_class", "oid"), ("pg_publication_rel", "prrelid"),
+    ("pg_subscription_rel", "srrelid"), ("pg_description", "objoid"), ("pg_depend", "objid"), ("pg_depend", "refobjid"),
+    ("partition_ancestor", "relid"), ("sequence_state", "seqrelid"), ("pg_rewrite", "ev_class"), ("pg_policy", "polrelid"),
+    ("pg_trigger", "tgrelid"), ("pg_trigger", "tgconstrrelid"), ("subscription_column", "relid"), ("subscription_resync", "relid"),
+    ("subscription_history", "relid"), ("subscription_history", "histid"),
+)  # fmt: skip
+"""The catalogs with rows of a relation, and the column with its oid."""
 
 
 def drop(cursor: Cursor, database: int, oid: int) -> None:
@@ -28,37 +38,19 @@ def drop(cursor: Cursor, database: int, oid: int) -> None:
     for (sequence,) in owned:
         drop(cursor, database, sequence)
     indexes = [index for (index,) in rows(cursor, "SELECT indexrelid FROM hg.pg_index WHERE dbid = ? AND indrelid = ?", [database, oid])]
-    run(
-        cursor,
-        "DELETE FROM hg.pg_depend WHERE dbid = ? AND classid = 2618 AND objid IN"
-        " (SELECT oid FROM hg.pg_rewrite WHERE dbid = ? AND ev_class = ?)",
-        [database, database, oid],
-    )
-    run(
-        cursor,
-        "DELETE FROM hg.pg_depend WHERE dbid = ? AND classid = 2604 AND objid IN"
-        " (SELECT oid FROM hg.pg_attrdef WHERE dbid = ? AND adrelid = ?)",
-        [database, database, oid],
-    )
     constraint.delete(cursor, database, "conrelid = ?", [oid])
-    for table, catalog, column in (("pg_trigger", 2620, "tgrelid"), ("pg_policy", 3256, "polrelid")):
-        run(
-            cursor,
-            f"DELETE FROM hg.pg_description WHERE dbid = ? AND classoid = ? AND objoid IN"
-            f" (SELECT oid FROM hg.{table} WHERE dbid = ? AND {column} = ?)",
-            [database, catalog, database, oid],
-        )
+    for catalog, class_oid, object_oid, table, table_class, column in (
+        ("pg_depend", "classid", "objid", "pg_rewrite", 2618, "ev_class"),
+        ("pg_depend", "classid", "objid", "pg_attrdef", 2604, "adrelid"),
+        ("pg_description", "classoid", "objoid", "pg_trigger", 2620, "tgrelid"),
+        ("pg_description", "classoid", "objoid", "pg_policy", 3256, "polrelid"),
+    ):
+        of_relation = f"SELECT oid FROM hg.{table} WHERE dbid = ? AND {column} = ?"
+        sql = f"DELETE FROM hg.{catalog} WHERE dbid = ? AND {class_oid} = ? AND {object_oid} IN ({of_relation})"
+        run(cursor, sql, [database, table_class, database, oid])
     for removed in [*indexes, oid]:
-        for table, column in (
-            ("pg_attribute", "attrelid"), ("pg_attrdef", "adrelid"), ("pg_index", "indexrelid"),
-            ("pg_inherits", "inhrelid"), ("pg_partitioned_table", "partrelid"), ("pg_sequence", "seqrelid"), ("pg_class", "oid"),
-            ("pg_publication_rel", "prrelid"), ("pg_subscription_rel", "srrelid"), ("pg_description", "objoid"),
-            ("pg_depend", "objid"), ("pg_depend", "refobjid"), ("partition_ancestor", "relid"), ("sequence_state", "seqrelid"),
-            ("pg_rewrite", "ev_class"), ("pg_policy", "polrelid"), ("pg_trigger", "tgrelid"),
-            ("pg_trigger", "tgconstrrelid"), ("subscription_column", "relid"), ("subscription_resync", "relid"),
-            ("subscription_history", "relid"), ("subscription_history", "histid"),
-        ):  # fmt: skip
-            run(cursor, f"DELETE FROM hg.{table} WHERE dbid = ? AND {column} = ?", [database, removed])
+        for table, column in _ROWS:
+            delete(cursor, table, dbid=database, **{column: removed})
         update(cursor, "pg_partitioned_table", {"dbid": database, "partdefid": removed}, partdefid=0)
         run(
             cursor,

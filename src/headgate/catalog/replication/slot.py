@@ -55,7 +55,6 @@ def lookup(cursor: Cursor, name: str) -> Slot | None:
 
 
 def all_slots(cursor: Cursor) -> list[Slot]:
-    """Return all slots ordered by name."""
     return [_slot(row) for row in rows(cursor, f"SELECT {_COLUMNS} FROM hg.replication_slot ORDER BY slot_name")]
 
 

@@ -24,7 +24,6 @@ class Policy:
 
 
 def of_relation(cursor: Cursor, database: int, relation: int) -> list[Policy]:
-    """Return the policies of a table, ordered by name."""
     policy_rows = rows(
         cursor,
         "SELECT oid, polname, polcmd, polpermissive, polroles, polqual, polwithcheck FROM hg.pg_policy WHERE dbid = ? AND polrelid = ?"

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import function as functions
 from headgate.catalog import namespace
 from headgate.catalog import user_type as types
-from headgate.catalog.physical import run, update
+from headgate.catalog.function import UserFunction
+from headgate.catalog.physical import rows, update
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import removal
 from headgate.catalog.relation import sequence as sequences
@@ -66,8 +68,49 @@ def create(node: pb.CreateSchemaStmt, session: Session) -> CommandResult:
     return CommandResult("CREATE SCHEMA")
 
 
+@dataclass(frozen=True)
+class _Contents:
+    """The objects in schemas to be dropped, each with its schema. Sequences of columns are not listed."""
+
+    relations: list[tuple[namespace.Namespace, Relation]]
+    types: list[tuple[namespace.Namespace, types.TypeRow]]
+    functions: list[tuple[namespace.Namespace, UserFunction]]
+
+    @classmethod
+    def of(cls, session: Session, schemas: Sequence[namespace.Namespace]) -> _Contents:
+        cursor, database = session.begin_statement().cursor, session.context.database
+        return cls(
+            [(schema, relation) for schema in schemas for relation in _relations(session, schema)],
+            [(schema, row) for schema in schemas for row in types.of_schema(cursor, database, schema.oid)],
+            [(schema, function) for schema in schemas for function in functions.in_schema(cursor, database, schema.oid)],
+        )
+
+
 def drop(node: pb.DropStmt, session: Session) -> CommandResult:
     """Execute DROP SCHEMA [IF EXISTS] a, b [CASCADE]."""
+    transaction = session.begin_statement()
+    schemas = _dropped(node, session)
+    contents = _Contents.of(session, schemas)
+    dependants = _dependants(session, schemas, contents)
+    for _, row in contents.types:
+        transaction.catalog.lock_object("pg_type", row.oid)
+    dependency.settle(
+        transaction,
+        dependants,
+        [_shown(schema) for schema in schemas],
+        session.notices,
+        cascade=node.behavior == pb.DROP_CASCADE,
+        going=[(2606, key.oid) for _, relation in contents.relations for key in relation.foreign_keys],
+    )
+    _drop_contents(session, contents)
+    for schema in schemas:
+        namespace.drop(transaction.cursor, session.context.database, schema.oid)
+    transaction.catalog_changed()
+    return CommandResult("DROP SCHEMA")
+
+
+def _dropped(node: pb.DropStmt, session: Session) -> list[namespace.Namespace]:
+    """Return the schemas that DROP SCHEMA names, locked."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     schemas: list[namespace.Namespace] = []
@@ -82,84 +125,68 @@ def drop(node: pb.DropStmt, session: Session) -> CommandResult:
         privilege.check_owner(cursor, context.user, schema.owner, "schema", name)
         transaction.catalog.lock_object("pg_namespace", schema.oid)
         schemas.append(schema)
-    contents = [(schema, content) for schema in schemas for content in _contents(session, schema)]
-    dropped_oids = {content.oid for _, content in contents}
+    return schemas
+
+
+def _shown(schema: namespace.Namespace) -> str:
+    return f"schema {names.quote_ident(schema.name)}"
+
+
+def _dependants(session: Session, schemas: Sequence[namespace.Namespace], contents: _Contents) -> list[dependency.Dependant]:
+    """Return the contents of schemas, and the objects that depend on them, in PostgreSQL's order: the last schema first, then by oid."""
+    cursor, context = session.begin_statement().cursor, session.context
+    dropped_oids = {relation.oid for _, relation in contents.relations}
     dependants = []
-    for schema, content in contents:
-        description = dependency.shown(cursor, context, content)
-        if content.parent not in dropped_oids:  # a partition is dropped with its parent, and not reported
-            dependants.append(
-                dependency.Dependant((1259, content.oid), description, f"schema {names.quote_ident(schema.name)}", lambda: None, content)
-            )
+    for schema, relation in contents.relations:
+        if relation.parent not in dropped_oids:  # a partition is dropped with its parent, and not reported
+            shown = dependency.shown(cursor, context, relation)
+            dependants.append(dependency.Dependant((1259, relation.oid), shown, _shown(schema), lambda: None, relation))
         dependants += [
             dependant
-            for dependant in dependency.of_relation(cursor, context, content)
+            for dependant in dependency.of_relation(cursor, context, relation)
             if dependant.key[0] == 2606 or dependant.key[1] not in dropped_oids
         ]
-    kinds = [(schema, type_row) for schema in schemas for type_row in types.of_schema(cursor, context.database, schema.oid)]
-    for schema, kind in kinds:
-        dependants.append(dependency.Dependant((1247, kind.oid), _type(kind), f"schema {names.quote_ident(schema.name)}", lambda: None))
-    contained = [(schema, function) for schema in schemas for function in functions.in_schema(cursor, context.database, schema.oid)]
-    for schema, function in contained:
-        dependants += dependant_functions.with_dependants(session, function, f"schema {names.quote_ident(schema.name)}")
-    dependants += dependant_functions.of_rows(session, (content for _, content in contents))
-    dependants += dependant_functions.of_types(session, [oid for _, kind in kinds for oid in (kind.oid, kind.array)])
-    order = {dropped.oid: index for index, dropped in enumerate(schemas)}
-    sort_order = (
-        {(1259, content.oid): order[schema.oid] for schema, content in contents}
-        | {(1247, kind.oid): order[schema.oid] for schema, kind in kinds}
-        | {(dependant_functions.PROC, function.oid): order[schema.oid] for schema, function in contained}
+    for schema, row in contents.types:
+        shown = f"type {registry.format_type(row.oid)}"
+        dependants.append(dependency.Dependant((1247, row.oid), shown, _shown(schema), lambda: None))
+    for schema, function in contents.functions:
+        dependants += dependant_functions.with_dependants(session, function, _shown(schema))
+    dependants += dependant_functions.of_rows(session, (relation for _, relation in contents.relations))
+    dependants += dependant_functions.of_types(session, [oid for _, row in contents.types for oid in (row.oid, row.array)])
+    place = {schema.oid: index for index, schema in enumerate(schemas)}
+    places = (
+        {(1259, relation.oid): place[schema.oid] for schema, relation in contents.relations}
+        | {(1247, row.oid): place[schema.oid] for schema, row in contents.types}
+        | {(dependant_functions.PROC, function.oid): place[schema.oid] for schema, function in contents.functions}
     )
-    # the last schema comes first, and within a schema the order is by oid
-    dependants.sort(key=lambda dependant: (-sort_order.get(dependant.key, 0), dependant.key[1]))
-    subjects = [f"schema {names.quote_ident(dropped_schema.name)}" for dropped_schema in schemas]
-    foreign_keys = [(2606, key.oid) for _, content in contents for key in content.foreign_keys]
-    for _, kind in kinds:
-        transaction.catalog.lock_object("pg_type", kind.oid)
-    dependency.settle(transaction, dependants, subjects, session.notices, cascade=node.behavior == pb.DROP_CASCADE, going=foreign_keys)
-    tables = [content for _, content in contents if content.kind in TABLE_KINDS]
-    for dropped_table in tables:
-        subscriptions.refuse_unfinished_sync(cursor, dropped_table.database, dropped_table.oid, dropped_table.name)
-    table.drop_all(
-        transaction,
-        [
-            candidate
-            for candidate in tables
-            if not candidate.parent or all(candidate.parent != dropped_table.oid for dropped_table in tables)
-        ],
-    )
-    for _, content in contents:
-        if content.kind not in TABLE_KINDS and relations.find(cursor, context.database, content.oid) is not None:
-            removal.drop(cursor, context.database, content.oid)
-    if kinds:
-        user_type.drop_all(session, transaction, [type_row for _, type_row in kinds], cascade=True)
+    return sorted(dependants, key=lambda dependant: (-places.get(dependant.key, 0), dependant.key[1]))
+
+
+def _drop_contents(session: Session, contents: _Contents) -> None:
+    """Drop the tables, then the other relations, then the types of schemas. Functions have been dropped as dependent objects."""
+    transaction = session.begin_statement()
+    cursor, database = transaction.cursor, session.context.database
+    tables = {relation.oid: relation for _, relation in contents.relations if relation.kind in TABLE_KINDS}
+    for relation in tables.values():
+        subscriptions.refuse_unfinished_sync(cursor, relation.database, relation.oid, relation.name)
+    table.drop_all(transaction, [relation for relation in tables.values() if relation.parent not in tables])
+    for _, relation in contents.relations:
+        if relation.kind not in TABLE_KINDS and relations.find(cursor, database, relation.oid) is not None:
+            removal.drop(cursor, database, relation.oid)
+    if contents.types:
+        user_type.drop_all(session, transaction, [row for _, row in contents.types], cascade=True)
         user_type.changed(session)
-    for schema in schemas:
-        namespace.drop(cursor, context.database, schema.oid)
-    transaction.catalog_changed()
-    return CommandResult("DROP SCHEMA")
 
 
-def _contents(session: Session, schema: namespace.Namespace) -> list[Relation]:
+def _relations(session: Session, schema: namespace.Namespace) -> list[Relation]:
     cursor, database = session.begin_statement().cursor, session.context.database
     contents = sorted(relations.in_schema(cursor, database, schema.oid, NAMED_KINDS), key=lambda relation: relation.oid)
-    owned = {
-        oid
-        for (oid,) in run(
-            cursor,
-            "SELECT objid FROM hg.pg_depend WHERE dbid = ? AND classid = 1259 AND deptype IN ('a', 'i') AND refobjsubid > 0",
-            [database],
-        ).fetchall()
-    }
+    of_columns = "SELECT objid FROM hg.pg_depend WHERE dbid = ? AND classid = 1259 AND deptype IN ('a', 'i') AND refobjsubid > 0"
+    owned = {oid for (oid,) in rows(cursor, of_columns, [database])}
     return [relation for relation in contents if relation.oid not in owned]
 
 
-def _type(type_row: types.TypeRow) -> str:
-    return f"type {registry.format_type(type_row.oid)}"
-
-
 def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
-    """Execute ALTER SCHEMA … RENAME TO."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     schema = namespace.get(cursor, context.database, node.subname)
@@ -177,7 +204,6 @@ def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
 
 
 def change_owner(node: pb.AlterOwnerStmt, session: Session) -> CommandResult:
-    """Execute ALTER SCHEMA … OWNER TO."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     new_owner, oid = privilege.new_owner(cursor, context, node.newowner)

@@ -21,7 +21,6 @@ from headgate.commands.session import Session
 from headgate.errors import PostgresError
 from headgate.sql import names
 from headgate.sql.options import Option, unique
-from headgate.sql.parser import unwrap
 from headgate.types import registry
 
 LARGEST = {registry.INT2: 2**15 - 1, registry.INT4: 2**31 - 1, registry.INT8: 2**63 - 1}
@@ -165,10 +164,7 @@ def drop_sequence(node: pb.DropStmt, session: Session) -> CommandResult:
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     going: list[Relation] = []
-    for item in node.objects:
-        relation = lookup.dropped(cursor, session, unwrap(item).items, "sequence", missing_ok=node.missing_ok)
-        if relation is None:
-            continue
+    for relation in lookup.dropped(cursor, session, node, "sequence"):
         privilege.check_owner(cursor, context.user, relation.owner, "sequence", relation.name)
         transaction.own(relation)
         going.append(relation)

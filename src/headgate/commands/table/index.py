@@ -221,10 +221,7 @@ def _required_error(cursor: Cursor, context: SessionContext, index: Relation, ke
 def drop(node: pb.DropStmt, session: Session) -> CommandResult:
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
-    for item in node.objects:
-        index = lookup.dropped(cursor, session, unwrap(item).items, "index", missing_ok=node.missing_ok)
-        if index is None:
-            continue
+    for index in lookup.dropped(cursor, session, node, "index"):
         transaction.own(index)
         owner = one(cursor, "SELECT indrelid FROM hg.pg_index WHERE dbid = ? AND indexrelid = ?", [context.database, index.oid])
         assert owner is not None

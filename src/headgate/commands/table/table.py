@@ -38,6 +38,7 @@ from headgate.commands.session import Session
 from headgate.commands.table import foreign_key, rewrite_table, storage_parameter, table_definition
 from headgate.commands.table import temporary as temporary_tables
 from headgate.commands.table.storage_parameter import LOCATION
+from headgate.commands.table.table_definition import Elements
 from headgate.commands.trigger.firing import Firing
 from headgate.errors import PostgresError, not_supported
 from headgate.sql import names
@@ -63,7 +64,7 @@ def create(node: pb.CreateStmt, session: Session) -> CommandResult:
     _refuse_unsupported(node)
     target = node.relation
     namespace, schema, temporary = _place(node, session, transaction)
-    if relations.find_oid(cursor, context.database, schema, target.relname) is not None and node.if_not_exists:
+    if node.if_not_exists and relations.find_oid(cursor, context.database, schema, target.relname) is not None:
         session.notices.notice(f'relation "{target.relname}" already exists, skipping', sqlstate="42P07")
         return CommandResult("CREATE TABLE")
     options = storage_parameter.read(node.options, "p" if node.HasField("partspec") else "r")
@@ -80,25 +81,11 @@ def create(node: pb.CreateStmt, session: Session) -> CommandResult:
     owner = privilege.used_role(cursor, context.user)
     for declared in elements.foreign_keys:
         foreign_key.use_target(declared, session, transaction)
-    next_oid = transaction.engine.catalog.next_oid
-    sequence_oids: dict[str, int] = {}
-    columns = [
-        replace(table_column, default=next_value.in_full(table_column.default, cursor, context)) for table_column in elements.columns
-    ]
-    for need in elements.sequences:
-        name = sequence.owned_name(cursor, context.database, namespace, target.relname, need.column)
-        sequence_oids[need.column] = sequence.create(
-            cursor, next_oid, context.database, namespace, name, owner, need.type_oid, need.options
-        )
-        if not need.identity:
-            columns = [
-                replace(table_column, default=next_value.text(schema, name)) if table_column.name == need.column else table_column
-                for table_column in columns
-            ]
+    columns, sequence_oids = _create_sequences(elements, target.relname, (namespace, schema), owner, session, transaction)
     checks = [*(inherited_checks(parent, columns) if parent else ()), *elements.checks]
     relation = definition.create(
         cursor,
-        next_oid,
+        transaction.engine.catalog.next_oid,
         context.database,
         Definition(
             namespace, target.relname, columns, owner, kind=RelationKind.PARTITIONED_TABLE if key else RelationKind.TABLE,
@@ -118,7 +105,6 @@ def create(node: pb.CreateStmt, session: Session) -> CommandResult:
     if parent is not None and bound is not None:
         with rendering.running(session, transaction):
             partition.join(transaction, parent, relation, bound)
-    if parent is not None:
         relation = relations.get(cursor, context.database, relation.oid)
     is_external = relation.option(storage_parameter.LOCATION) is not None
     if is_external:
@@ -131,7 +117,9 @@ def create(node: pb.CreateStmt, session: Session) -> CommandResult:
         temporary_tables.at_commit(session, transaction, relation, _ON_COMMIT.get(node.oncommit, temporary_tables.PRESERVE))
     for declared in elements.foreign_keys:
         foreign_key.add(declared, relations.get(cursor, context.database, relation.oid), session, transaction, check=is_external)
-    _run_later(later, session)
+    for text in later:
+        [statement] = parse(text)
+        session.parts.run_statement(statement.node, session)
     transaction.catalog_changed(history.touched(relations.get(cursor, context.database, relation.oid)))
     return CommandResult("CREATE TABLE")
 
@@ -160,6 +148,26 @@ def _place(node: pb.CreateStmt, session: Session, transaction: Transaction) -> t
     return namespace, schema, temporary
 
 
+def _create_sequences(
+    elements: Elements, table: str, schema: tuple[int, str], owner: int, session: Session, transaction: Transaction
+) -> tuple[list[Column], dict[str, int]]:
+    """Create the sequences of serial and identity columns, in the schema (oid, name) of the table.
+
+    Return the columns of the table with their defaults, and the oids of the sequences by column.
+    """
+    cursor, context = transaction.cursor, session.context
+    namespace, schema_name = schema
+    columns = {column.name: replace(column, default=next_value.in_full(column.default, cursor, context)) for column in elements.columns}
+    oids: dict[str, int] = {}
+    for need in elements.sequences:
+        name = sequence.owned_name(cursor, context.database, namespace, table, need.column)
+        next_oid = transaction.engine.catalog.next_oid
+        oids[need.column] = sequence.create(cursor, next_oid, context.database, namespace, name, owner, need.type_oid, need.options)
+        if not need.identity:
+            columns[need.column] = replace(columns[need.column], default=next_value.text(schema_name, name))
+    return list(columns.values()), oids
+
+
 def inherited_checks(parent: Relation, columns: Sequence[Column]) -> list[NewCheck]:
     """Return the CHECK constraints of a parent as those of a partition with these columns."""
     numbers = {column.name: column.attnum for column in columns}
@@ -171,13 +179,6 @@ def inherited_checks(parent: Relation, columns: Sequence[Column]) -> list[NewChe
         )
         for parent_check in parent.checks
     ]
-
-
-def _run_later(later: list[str], session: Session) -> None:
-    """Execute the statements for indexes and comments of LIKE … INCLUDING."""
-    for text in later:
-        [statement] = parse(text)
-        session.parts.run_statement(statement.node, session)
 
 
 def _refuse_unsupported(node: pb.CreateStmt) -> None:
@@ -209,11 +210,7 @@ def drop(node: pb.DropStmt, session: Session) -> CommandResult:
     """Execute DROP TABLE [IF EXISTS] a, b [CASCADE]."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
-    tables: list[Relation] = []
-    for item in node.objects:
-        relation = lookup.dropped(cursor, session, unwrap(item).items, "table", missing_ok=node.missing_ok)
-        if relation is not None and all(relation.oid != previous.oid for previous in tables):
-            tables.append(relation)
+    tables = list(lookup.dropped(cursor, session, node, "table"))
     for relation in tables:
         privilege.check_owner(cursor, context.user, relation.owner, "table", relation.name)
         subscriptions.refuse_unfinished_sync(cursor, relation.database, relation.oid, relation.name)

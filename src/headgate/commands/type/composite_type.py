@@ -87,7 +87,6 @@ def alter(node: pb.AlterTableStmt, session: Session) -> CommandResult:
 
 
 def rename_attribute(node: pb.RenameStmt, session: Session) -> CommandResult:
-    """Execute ALTER TYPE … RENAME ATTRIBUTE."""
     transaction = session.begin_statement()
     cursor = transaction.cursor
     composite = _find_owned(node.relation, session, cursor)

@@ -141,17 +141,10 @@ def alter(node: pb.AlterDomainStmt, session: Session) -> CommandResult:
             constraint = unwrap(getattr(node, "def"))
             if constraint.contype != pb.CONSTR_CHECK:
                 raise PostgresError("42601", _REFUSED.get(constraint.contype, "unrecognized constraint subtype"))
-            name = constraint.conname or types.check_name(cursor, context.database, domain_row.oid, domain_row.name)
-            oids = transaction.engine.catalog.next_oid
-            types.add_check(
-                cursor,
-                oids,
-                context.database,
-                domain_row.oid,
-                domain_row.namespace,
-                name,
-                _check(constraint.raw_expr, value, context.forms),
-            )
+            oid, namespace, oids = domain_row.oid, domain_row.namespace, transaction.engine.catalog.next_oid
+            name = constraint.conname or types.check_name(cursor, context.database, oid, domain_row.name)
+            text = _check(constraint.raw_expr, value, context.forms)
+            types.add_check(cursor, oids, context.database, oid, namespace, name, text)
         case "X":
             if not types.drop_check(cursor, context.database, domain_row.oid, node.name):
                 message = f'constraint "{node.name}" of domain "{domain_row.name}" does not exist'

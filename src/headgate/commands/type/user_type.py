@@ -101,44 +101,47 @@ def alter_enum(node: pb.AlterEnumStmt, session: Session) -> CommandResult:
 
 
 def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
-    """Execute ALTER TYPE … RENAME TO."""
     transaction = session.begin_statement()
-    cursor, database = transaction.cursor, session.context.database
-    renamed_type = owned(unwrap(node.object).items, session, cursor)
-    _refuse_special(renamed_type, "cannot alter")
-    transaction.catalog.lock_object("pg_type", renamed_type.oid)
-    user_type.rename(cursor, database, renamed_type, node.newname)
+    type_row = _altered(node, session)
+    transaction.catalog.lock_object("pg_type", type_row.oid)
+    user_type.rename(transaction.cursor, session.context.database, type_row, node.newname)
     changed(session)
-    return CommandResult("ALTER DOMAIN" if node.rename_type == pb.OBJECT_DOMAIN else "ALTER TYPE")
+    return CommandResult(_ALTERED[node.rename_type])
+
+
+_ALTERED = {pb.OBJECT_TYPE: "ALTER TYPE", pb.OBJECT_DOMAIN: "ALTER DOMAIN"}
+
+
+def _altered(node: ParseNode, session: Session) -> TypeRow:
+    """Return the type that ALTER TYPE names. Raise 42501 unless the user owns it."""
+    type_row = owned(unwrap(node.object).items, session, session.begin_statement().cursor)
+    _refuse_special(type_row, "cannot alter")
+    return type_row
 
 
 def set_schema(node: ParseNode, session: Session) -> CommandResult:
-    """Execute ALTER TYPE … SET SCHEMA."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
-    moved_type = owned(unwrap(node.object).items, session, cursor)
-    _refuse_special(moved_type, "cannot alter")
-    transaction.catalog.lock_object("pg_type", moved_type.oid)
+    type_row = _altered(node, session)
+    transaction.catalog.lock_object("pg_type", type_row.oid)
     target = lookup.used_namespace(cursor, context.database, node.newschema)
     privilege.check_create_in_schema(cursor, context.user, context.database, target)
-    user_type.set_schema(cursor, context.database, moved_type, target)
+    user_type.set_schema(cursor, context.database, type_row, target)
     changed(session)
-    return CommandResult("ALTER DOMAIN" if node.object_type == pb.OBJECT_DOMAIN else "ALTER TYPE")
+    return CommandResult(_ALTERED[node.object_type])
 
 
 def change_owner(node: pb.AlterOwnerStmt, session: Session) -> CommandResult:
-    """Execute ALTER TYPE … OWNER TO."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     owner, oid = privilege.new_owner(cursor, context, node.newowner)
-    owned_type = owned(unwrap(node.object).items, session, cursor)
-    _refuse_special(owned_type, "cannot alter")
-    if oid != owned_type.owner and not privilege.is_superuser(cursor, context.user):
+    type_row = _altered(node, session)
+    if oid != type_row.owner and not privilege.is_superuser(cursor, context.user):
         privilege.check_member(cursor, context.user, owner)
-        privilege.check_create_in_schema(cursor, owner, context.database, owned_type.namespace)
-    transaction.catalog.change_object("pg_type", owned_type.oid)
-    user_type.set_owner(cursor, context.database, owned_type, oid)
-    return CommandResult("ALTER DOMAIN" if node.object_type == pb.OBJECT_DOMAIN else "ALTER TYPE")
+        privilege.check_create_in_schema(cursor, owner, context.database, type_row.namespace)
+    transaction.catalog.change_object("pg_type", type_row.oid)
+    user_type.set_owner(cursor, context.database, type_row, oid)
+    return CommandResult(_ALTERED[node.object_type])
 
 
 def drop(node: pb.DropStmt, session: Session) -> CommandResult:

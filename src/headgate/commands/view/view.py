@@ -180,19 +180,14 @@ def _replace(existing: Relation, columns: Sequence[Column], session: Session, tr
 
 
 def drop(node: pb.DropStmt, session: Session) -> CommandResult:
-    """DROP VIEW [IF EXISTS] a, b [CASCADE]."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     dropped_views: list[Relation] = []
-    for item in node.objects:
-        relation = lookup.dropped(cursor, session, unwrap(item).items, "view", missing_ok=node.missing_ok)
-        if relation is None:
-            continue
+    for relation in lookup.dropped(cursor, session, node, "view"):
         if relation.oid < registry.FIRST_USER_OID:
             raise PostgresError("2BP01", f"cannot drop view {relation.name} because it is required by the database system")
         privilege.check_owner(cursor, context.user, relation.owner, "view", relation.name)
-        if all(relation.oid != view.oid for view in dropped_views):
-            dropped_views.append(relation)
+        dropped_views.append(relation)
     for relation in dropped_views:
         transaction.own(relation)
     dependants = dependant_functions.of_relations(session, dropped_views)
@@ -259,7 +254,6 @@ def _check_option(option: Option) -> str:
 
 
 def alter_options(alteration: Alteration, command: pb.AlterTableCmd) -> None:
-    """ALTER VIEW … SET (…) and RESET (…)."""
     relation = alteration.relation
     nodes = unwrap(getattr(command, "def")).items
     before = dict(entry.split("=", 1) for entry in views.options(alteration.cursor, relation.database, relation.oid))
