@@ -174,7 +174,6 @@ def _repeat(log_file: Path, since: int) -> None:
 
 
 def stop(data_dir: Path, mode: str, seconds: float, *, wait: bool = True) -> None:
-    """Stop the node."""
     check_directory(data_dir)
     if mode not in MODES:
         fail(f'unrecognized shutdown mode "{mode}"', 'Try "headgate --help" for more information.')

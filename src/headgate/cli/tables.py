@@ -113,7 +113,6 @@ def _size(path: DataPath, version: int) -> tuple[int | None, int | None]:
 
 
 def _print(listed: list[ListedTable]) -> None:
-    """Print the tables for a person."""
     out(f"Tables: {len(listed)}" + (f" (as of LSN {listed[0]['lsn']})" if listed else ""))
     for table in listed:
         rows, count = table.get("rows"), table.get("bytes")

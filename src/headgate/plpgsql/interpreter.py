@@ -32,7 +32,6 @@ class Rows:
     rows: Iterator[Sequence[str | None]]
 
     def values(self, row: Sequence[str | None]) -> list[Value]:
-        """Return the values of a row with their types."""
         return [Value(kind, text) for (_, kind), text in zip(self.columns, row, strict=True)]
 
 

@@ -185,12 +185,10 @@ class Settings(Values):
 
     @property
     def conf(self) -> Path | None:
-        """The path of headgate.conf."""
         return self.data_dir / CONF if self.data_dir else None
 
     @property
     def auto_conf(self) -> Path | None:
-        """The path of headgate.auto.conf."""
         return self.data_dir / AUTO_CONF if self.data_dir else None
 
     # ---- values --------------------------------------------------------------------------------------------

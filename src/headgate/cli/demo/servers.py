@@ -80,7 +80,6 @@ class DemoServer:
 
     @property
     def logfile(self) -> Path:
-        """The server's log."""
         return self.root / "server.log"
 
     @property

@@ -54,7 +54,6 @@ def reference(column: TableColumn) -> ColumnRef:
 
 
 def predicate(relation: Relation, index: Index) -> Expression | None:
-    """Return the predicate of a partial index, or None."""
     return None if index.predicate is None else stored_expression.indexed(index.predicate, relation)
 
 

@@ -53,7 +53,6 @@ MESSAGE_BYTES = 16 << 20
 
 
 def copy(node: pb.CopyStmt, session: Session) -> CopyIn | CopyOut:
-    """Run COPY … TO STDOUT or COPY … FROM STDIN."""
     client = Encoding(session.settings.text("client_encoding"))
     options = copy_option.read(node.options, client, from_client=node.is_from)
     if node.is_program or node.filename:

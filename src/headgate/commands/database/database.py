@@ -140,7 +140,6 @@ def _refuse_used(session: Session, database: databases.Database) -> None:
 
 
 def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
-    """Execute ALTER DATABASE … RENAME TO."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     database = databases.get(cursor, node.subname)
@@ -157,7 +156,6 @@ def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
 
 
 def change_owner(node: pb.AlterOwnerStmt, session: Session) -> CommandResult:
-    """Execute ALTER DATABASE … OWNER TO."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     new_owner, oid = privilege.new_owner(cursor, context, node.newowner)

@@ -43,7 +43,6 @@ INLINE = "inline_code_block"
 
 
 def do(node: pb.DoStmt, session: Session) -> CommandResult:
-    """Run the body of a DO statement."""
     session.begin_statement()
     options = {unwrap(option).defname: unwrap(unwrap(option).arg).sval for option in node.args}
     language = options.get("language", "plpgsql").lower()

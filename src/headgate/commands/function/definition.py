@@ -357,7 +357,6 @@ def named(node: ParseNode, session: Session, cursor: Cursor, word: str, *, missi
 
 
 def alter(node: pb.AlterFunctionStmt, session: Session) -> CommandResult:
-    """ALTER FUNCTION: its options."""
     word = ROUTINES[node.objtype]
     function = _owned(node.func, session, word)
     cursor = session.begin_statement().cursor
@@ -374,14 +373,12 @@ def _owned(node: ParseNode, session: Session, word: str) -> UserFunction:
 
 
 def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
-    """ALTER FUNCTION … RENAME TO."""
     word = ROUTINES[node.rename_type]
     function = _owned(unwrap(node.object), session, word)
     return _moved(replace(function, name=node.newname), session, word)
 
 
 def set_schema(node: pb.AlterObjectSchemaStmt, session: Session) -> CommandResult:
-    """ALTER FUNCTION … SET SCHEMA."""
     word = ROUTINES[node.object_type]
     function = _owned(unwrap(node.object), session, word)
     cursor, context = session.begin_statement().cursor, session.context
@@ -404,7 +401,6 @@ def _moved(new_function: UserFunction, session: Session, word: str) -> CommandRe
 
 
 def change_owner(node: pb.AlterOwnerStmt, session: Session) -> CommandResult:
-    """ALTER FUNCTION … OWNER TO."""
     word = ROUTINES[node.object_type]
     cursor, context = session.begin_statement().cursor, session.context
     function = _owned(unwrap(node.object), session, word)

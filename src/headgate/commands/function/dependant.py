@@ -109,7 +109,6 @@ class _Uses:
             yield self._dependant(2604, oid, shown, f"ALTER TABLE {_name(relation)} {action}", relation)
 
     def checks(self) -> Iterator[Dependant]:
-        """Return CHECK constraints of tables and domains."""
         dropped_domains = {domain for (domain,) in self._rows("pg_type", "oid", "typdefaultbin")}
         for oid, name, table, domain in self._rows("pg_constraint", "oid, conname, conrelid, contypid", "conbin"):
             shown, action = f"constraint {names.quote_ident(name)}", f"DROP CONSTRAINT {names.quote_ident(name)}"
@@ -143,7 +142,6 @@ class _Uses:
             yield self._dependant(1259, oid, self._shown(index), f"DROP INDEX {_name(index)} CASCADE", relation)
 
     def policies(self) -> Iterator[Dependant]:
-        """Return policies."""
         for oid, name, table in self._rows("pg_policy", "oid, polname, polrelid", "polqual", "polwithcheck"):
             relation = relations.get(self._cursor, self._database, table)
             policy = f"policy {names.quote_ident(name)} on"

@@ -81,7 +81,6 @@ class VariableTypes:
         return TypeRef(self.row_type(relation))
 
     def is_row(self, kind: TypeRef) -> bool:
-        """Return whether a type is a row type."""
         if kind.oid == registry.RECORD:
             return True
         known_type = registry.known().find(kind.oid)
@@ -93,7 +92,6 @@ class VariableTypes:
         return known_type is not None and known_type.is_array
 
     def fields(self, kind: TypeRef) -> Sequence[tuple[str, TypeRef]]:
-        """Return the fields of a row type."""
         known_type = registry.known().find(kind.oid)
         if known_type is not None and known_type.attributes:
             return [(attribute.name, type_of(attribute.type_oid, attribute.typmod)) for attribute in known_type.attributes]
@@ -158,7 +156,6 @@ def of_session(session: Session) -> VariableTypes:
 
 
 def row_type(session: Session, relation: Relation) -> int:
-    """Return the oid of the type of a relation's rows."""
     sql = "SELECT reltype FROM hg.pg_class WHERE dbid = ? AND oid = ?"
     row = one(session.begin_statement().cursor, sql, [relation.database, relation.oid])
     return registry.RECORD if row is None else int(row[0])

@@ -175,7 +175,6 @@ def _check_rows(transaction: Transaction, branch: Branch, message: str) -> None:
 
 
 def attach(command: pb.AlterTableCmd, parent: Relation, session: Session, transaction: Transaction) -> None:
-    """Execute ALTER TABLE … ATTACH PARTITION."""
     cursor, context = transaction.cursor, session.context
     partition_command = unwrap(getattr(command, "def"))
     if not parent.is_partitioned:
@@ -252,7 +251,6 @@ def _check_constraints(parent: Relation, child: Relation) -> None:
 
 
 def detach(command: pb.AlterTableCmd, parent: Relation, session: Session, transaction: Transaction) -> None:
-    """Execute ALTER TABLE … DETACH PARTITION [CONCURRENTLY | FINALIZE]."""
     cursor, context = transaction.cursor, session.context
     partition_command = unwrap(getattr(command, "def"))
     finalize = command.subtype == pb.AT_DetachPartitionFinalize

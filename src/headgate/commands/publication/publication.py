@@ -271,7 +271,6 @@ def drop(node: pb.DropStmt, session: Session) -> CommandResult:
 
 
 def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
-    """Execute ALTER PUBLICATION … RENAME TO."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     name = unwrap(node.object).sval
@@ -299,7 +298,6 @@ def check_new_owner(cursor: Cursor, context: SessionContext, publication: Public
 
 
 def change_owner(node: pb.AlterOwnerStmt, session: Session) -> CommandResult:
-    """Execute ALTER PUBLICATION … OWNER TO."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     name = unwrap(node.object).sval

@@ -166,7 +166,6 @@ def create(node: pb.CreateRoleStmt, session: Session) -> CommandResult:
 
 
 def alter(node: pb.AlterRoleStmt, session: Session) -> CommandResult:
-    """Execute ALTER ROLE … WITH options."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     if node.role.roletype == pb.ROLESPEC_CSTRING:
@@ -221,7 +220,6 @@ def drop(node: pb.DropRoleStmt, session: Session) -> CommandResult:
 
 
 def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
-    """Execute ALTER ROLE … RENAME TO."""
     transaction = session.begin_statement()
     cursor = transaction.cursor
     role = roles.get(cursor, node.subname)

@@ -25,7 +25,6 @@ _OF_SESSIONS = ("role", "session_authorization")
 
 
 def alter_role(node: pb.AlterRoleSetStmt, session: Session) -> CommandResult:
-    """Execute ALTER ROLE SET or RESET, for one role or ALL, in one database or in all."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     role = database = ALL

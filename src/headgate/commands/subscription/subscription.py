@@ -535,7 +535,6 @@ def _release(launcher: Launcher, oid: int) -> None:
 
 
 def rename(node: ParseNode, session: Session) -> CommandResult:
-    """ALTER SUBSCRIPTION … RENAME TO."""
     transaction = session.begin_statement()
     subscription = _find_owned(session, transaction, unwrap(node.object).sval)
     subscriptions.change(transaction.cursor, subscription.oid, name=node.newname)
@@ -544,7 +543,6 @@ def rename(node: ParseNode, session: Session) -> CommandResult:
 
 
 def change_owner(node: pb.AlterOwnerStmt, session: Session) -> CommandResult:
-    """ALTER SUBSCRIPTION … OWNER TO."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     new_owner, oid = privilege.new_owner(cursor, context, node.newowner)

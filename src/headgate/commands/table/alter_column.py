@@ -76,7 +76,6 @@ def add_column(alteration: Alteration, command: pb.AlterTableCmd) -> None:
 
 
 def drop_column(alteration: Alteration, command: pb.AlterTableCmd) -> None:
-    """Execute DROP COLUMN [IF EXISTS] [CASCADE]."""
     relation, cursor = alteration.relation, alteration.cursor
     column = relation.column(command.name)
     if column is None:
@@ -189,7 +188,6 @@ def set_not_null(alteration: Alteration, command: pb.AlterTableCmd) -> None:
 
 
 def drop_not_null(alteration: Alteration, command: pb.AlterTableCmd) -> None:
-    """Execute ALTER COLUMN … DROP NOT NULL."""
     column = alteration.column(command.name)
     relation = alteration.relation
     if column.attnum in relation.primary_key:

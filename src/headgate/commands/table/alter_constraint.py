@@ -78,7 +78,6 @@ def add_check(alteration: Alteration, check: constraints.NewCheck) -> None:
 
 
 def drop_constraint(alteration: Alteration, command: pb.AlterTableCmd) -> None:
-    """Execute DROP CONSTRAINT [IF EXISTS] [CASCADE]."""
     relation, cursor, context = alteration.relation, alteration.cursor, alteration.session.context
     index = next((candidate for candidate in relation.indexes if candidate.constraint and candidate.name == command.name), None)
     if index is not None:

@@ -25,7 +25,6 @@ _PSEUDO = frozenset({registry.RECORD, registry.UNKNOWN, registry.VOID})
 
 
 def create(node: pb.CreateTableAsStmt, session: Session) -> CommandResult:
-    """Execute CREATE TABLE … AS."""
     if node.objtype != pb.OBJECT_TABLE:
         raise not_supported("CREATE MATERIALIZED VIEW is not supported")
     query = unwrap(node.query)

@@ -74,7 +74,6 @@ def set_identity(alteration: Alteration, command: pb.AlterTableCmd) -> None:
 
 
 def drop_identity(alteration: Alteration, command: pb.AlterTableCmd) -> None:
-    """Execute ALTER COLUMN … DROP IDENTITY [IF EXISTS]."""
     column, relation = alteration.column(command.name), alteration.relation
     if not column.identity:
         message = f'column "{column.name}" of relation "{relation.name}" is not an identity column'

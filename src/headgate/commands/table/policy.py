@@ -45,7 +45,6 @@ def create(node: pb.CreatePolicyStmt, session: Session) -> CommandResult:
 
 
 def alter(node: ParseNode, session: Session) -> CommandResult:
-    """Execute ALTER POLICY … TO, USING, WITH CHECK."""
     transaction = session.begin_statement()
     cursor = transaction.cursor
     relation = _table(node.table, session, cursor)
@@ -68,7 +67,6 @@ def alter(node: ParseNode, session: Session) -> CommandResult:
 
 
 def rename(node: ParseNode, session: Session) -> CommandResult:
-    """Execute ALTER POLICY … RENAME TO."""
     transaction = session.begin_statement()
     cursor = transaction.cursor
     relation = _table(node.relation, session, cursor)
@@ -80,7 +78,6 @@ def rename(node: ParseNode, session: Session) -> CommandResult:
 
 
 def drop(node: pb.DropStmt, session: Session) -> CommandResult:
-    """Execute DROP POLICY [IF EXISTS] p ON t."""
     transaction = session.begin_statement()
     cursor = transaction.cursor
 

@@ -52,7 +52,6 @@ class TriggerCalls:
         self._functions: dict[int, tuple[UserFunction, body.Body, str]] = {}
 
     def is_met(self, trigger: Trigger, old: Row | None, new: Row | None) -> bool:
-        """Return whether the WHEN condition of a trigger is met."""
         if trigger.condition is None:
             return True
         with registry.unguarded():
@@ -60,7 +59,6 @@ class TriggerCalls:
         return value.text == "t"
 
     def condition(self, trigger: Trigger) -> Sql:
-        """Return the WHEN condition of a trigger."""
         assert trigger.condition is not None
         return self.prepared.expression(trigger.condition)
 

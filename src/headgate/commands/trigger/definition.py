@@ -228,7 +228,6 @@ def _get(cursor: Cursor, relation: Relation, name: str) -> Trigger:
 
 
 def drop(node: pb.DropStmt, session: Session) -> CommandResult:
-    """DROP TRIGGER [IF EXISTS] name ON table."""
     transaction = session.begin_statement()
     cursor = transaction.cursor
 
@@ -253,7 +252,6 @@ def drop(node: pb.DropStmt, session: Session) -> CommandResult:
 
 
 def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
-    """ALTER TRIGGER … RENAME TO."""
     transaction = session.begin_statement()
     cursor = transaction.cursor
     relation = _owned(cursor, session, node.relation)

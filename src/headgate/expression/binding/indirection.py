@@ -23,7 +23,6 @@ _MAX_SUBSCRIPTS = 6
 
 
 def bind(node: pb.A_Indirection, scope: Scope, context: BindContext, binder: Binder) -> Expression:
-    """Return the typed expression of an A_Indirection."""
     inner = unwrap(node.arg)
     steps = [unwrap(step) for step in node.indirection]
     if inner.DESCRIPTOR.name == "ColumnRef" and len(inner.fields) == 1 and steps and steps[0].DESCRIPTOR.name == "String":

@@ -44,7 +44,6 @@ _ROW_OPERATORS = {"=": 3, "<>": 6, "<": 1, "<=": 2, ">=": 4, ">": 5}
 
 
 def bind(node: pb.A_Expr, scope: Scope, context: BindContext, binder: Binder) -> Expression:
-    """Return the typed expression of an A_Expr."""
     return _KINDS[node.kind](node, scope, context, binder)
 
 

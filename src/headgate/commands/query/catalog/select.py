@@ -371,7 +371,6 @@ class CatalogPlanner(Env):
     # ---- subqueries in expressions -------------------------------------------------------------------------------------------
 
     def subquery(self, node: SubLink) -> str:
-        """Return the SQL of a subquery in an expression."""
         query: Query = node.query
         sql = self.query(query, keep_order=node.kind == "ARRAY")
         if node.kind in ("EXISTS", "ARRAY"):
