@@ -49,7 +49,7 @@ class UniqueIndex:
         return CatalogKey(0 if self.shared else row["dbid"], self.name, tuple([_hashable(row[column]) for column in self.columns]))
 
 
-def _hashable(value: Any) -> Any:
+def _hashable(value: object) -> Hashable:
     """Return a value in hashable form. The argument types of a function are a list."""
     return tuple(value) if isinstance(value, list) else value
 

@@ -27,7 +27,7 @@ app = typer.Typer(
 )
 
 # Typer contains its own copy of click, and exports only some of its exceptions.
-_UsageError: type[Exception] = typer.BadParameter.__bases__[0]
+_UsageError: type[typer.BadParameter] = typer.BadParameter.__bases__[0]
 _TRY = 'Try "headgate --help" for more information.'
 DataDir = Annotated[str | None, typer.Option("-D", "--pgdata", metavar="DIR", help="The data directory (default: HEADGATE_DATA).")]
 Seconds = Annotated[
@@ -423,7 +423,7 @@ def _main(words: list[str]) -> int:
     except typer.Abort:
         return 130
     except _UsageError as error:
-        err(f"headgate: {error.format_message()}")  # type: ignore[attr-defined]
+        err(f"headgate: {error.format_message()}")
         err(_TRY)
         return 1
     return int(code or 0)

@@ -691,16 +691,16 @@ def _exit(node: tree.Exit, execution: Execution, scope: Scope) -> None:
 def _return(node: tree.Return, execution: Execution, scope: Scope) -> None:
     if node.value is not None:
         row = _named_row(node.value, scope)
-        execution.result = row if row is not None else execution.host.evaluate(node.value, scope)
-        result = execution.result
-        if (
-            execution.result_is_row
-            and isinstance(result, Value)
-            and result.text is not None
-            and not execution.host.types.is_row(result.type)
-        ):
-            raise PostgresError("42804", "cannot return non-composite value from function returning composite type")
+        execution.result = row if row is not None else _result(node.value, execution, scope)
     raise _ReturnError
+
+
+def _result(sql: Sql, execution: Execution, scope: Scope) -> Value:
+    """Return the value of RETURN or RETURN NEXT. Raise 42804 unless it is a row if the function returns rows."""
+    value = execution.host.evaluate(sql, scope)
+    if execution.result_is_row and value.text is not None and not execution.host.types.is_row(value.type):
+        raise PostgresError("42804", "cannot return non-composite value from function returning composite type")
+    return value
 
 
 def _named_row(sql: Sql, scope: Scope) -> Row | None:
@@ -723,12 +723,9 @@ def _return_next(node: tree.ReturnNext, execution: Execution, scope: Scope) -> N
         execution.rows.append(output(execution, scope))
         return
     row = _named_row(node.value, scope)
-    value = execution.host.evaluate(node.value, scope) if row is None else None
+    value = _result(node.value, execution, scope) if row is None else None
     if execution.result_is_row:
-        if value is not None:
-            if value.text is not None and not execution.host.types.is_row(value.type):
-                raise PostgresError("42804", "cannot return non-composite value from function returning composite type")
-            row = execution.host.types.row_of(value)
+        row = row if value is None else execution.host.types.row_of(value)
         execution.rows.append([] if row is None else list(row.fields.values()))
     else:
         execution.rows.append([value if value is not None else execution.host.types.value_of(row or Row({}))])

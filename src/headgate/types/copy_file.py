@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 
 class CopyFile(io.RawIOBase):
@@ -21,8 +24,9 @@ class CopyFile(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, target: Any) -> int:
+    def readinto(self, buffer: WriteableBuffer) -> int:
         """Copy the next bytes into a buffer. Return their number, 0 at the end."""
+        target = memoryview(buffer)
         while not self._rest:
             message = next(self._messages, None)
             if message is None:
