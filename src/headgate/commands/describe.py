@@ -49,8 +49,8 @@ def describe(node: pb.InsertStmt | pb.SelectStmt | pb.UpdateStmt, session: Sessi
         return Described(_types(known), columns)
     node = user_call.described(node, session, known)
     planner = Planner(session, session.begin_statement(), known)
-    if node.DESCRIPTOR.name != "SelectStmt" and node.HasField("with_clause"):
-        planner.with_queries(node.with_clause, node)
+    if node.DESCRIPTOR.name != "SelectStmt":
+        planner.with_queries(node)
     columns = _PLANNED[node.DESCRIPTOR.name](node, planner)
     return Described(_types(known), columns)
 
@@ -90,7 +90,7 @@ def _update(node: pb.UpdateStmt, planner: Planner) -> tuple[ResultColumn, ...] |
     others = None
     if from_items:
         table, source = changed_source(planner, relation, node, from_items)
-        scope, others = source.scope(None), returning.joined(table, source)
+        scope, others = source.scope(None), returning.joined(node, table, source)
     else:
         scope = _alone(planner, relation, *named(relation, node)).scope(None)
     if has_condition(node):

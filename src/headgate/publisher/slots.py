@@ -134,7 +134,7 @@ def check_name(name: str) -> None:
     """Raise 42602 (or 42622) for an invalid slot name."""
     if not name:
         raise PostgresError("42602", f'replication slot name "{name}" is too short')
-    if len(name) > NAME_LENGTH:
+    if len(name.encode()) > NAME_LENGTH:
         raise PostgresError("42622", f'replication slot name "{name}" is too long')
     if not _NAME.match(name):
         raise PostgresError(

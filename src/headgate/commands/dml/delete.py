@@ -34,8 +34,7 @@ def delete(node: pb.DeleteStmt, session: Session, planner: Planner | None = None
     relation = target(node.relation, session, "delete from", "DELETE", current=current_row.is_asked(node))
     planner = planner or Planner(session, transaction)
     with rendering.running(session, transaction), ExitStack() as stack, firing_triggers(planner, relation, (triggers.DELETE, None)):
-        if node.HasField("with_clause"):
-            planner.with_queries(node.with_clause, node)
+        planner.with_queries(node)
         modifying_with.freeze_subqueries(planner, node.returning_clause)
         if relation.kind == RelationKind.VIEW:
             return _delete_of_view(planner, relation, node)
@@ -47,13 +46,13 @@ def delete(node: pb.DeleteStmt, session: Session, planner: Planner | None = None
         for changed_table in touched(planner, relation, node, node.using_clause):
             replica_identity.check(transaction.cursor, changed_table, "delete")
         row = spark_columns(relation)
-        others = returning.joined(table, source) if node.HasField("returning_clause") else None
+        others = returning.joined(node, table, source)
         changed = source.frame.select(
             assignment.old_row(relation, table.star),
             F.lit(None).cast(row).alias("new"),
             F.col(FILE).alias("file"),
             F.col(ROW).alias("row"),
-            *(returning.beside(others) if others is not None else []),
+            *returning.beside(others),
         )
         if node.using_clause:
             changed = changed.dropDuplicates(["file", "row"])
@@ -64,9 +63,9 @@ def _delete_of_view(planner: Planner, view: Relation, node: pb.DeleteStmt) -> Re
     """Delete from a view by its INSTEAD OF triggers."""
     table, source = changed_source(planner, view, node, node.using_clause)
     source = planner.where(node, source, source.scope(None))
-    others = returning.joined(table, source) if node.HasField("returning_clause") else None
-    beside = returning.beside(others) if others is not None else []
-    return written_instead(planner, view, node, source.frame.select(assignment.old_row(view, table.star), *beside), others)
+    others = returning.joined(node, table, source)
+    changed = source.frame.select(assignment.old_row(view, table.star), *returning.beside(others))
+    return written_instead(planner, view, node, changed, others)
 
 
 def _delete_rows(

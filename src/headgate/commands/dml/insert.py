@@ -56,8 +56,7 @@ def insert(node: pb.InsertStmt, session: Session, planner: Planner | None = None
     relation = target(node.relation, session, "insert into", "INSERT")
     planner = planner or Planner(session, transaction)
     with rendering.running(session, transaction), firing_triggers(planner, relation, *_events(node)):
-        if node.HasField("with_clause"):
-            planner.with_queries(node.with_clause, node)
+        planner.with_queries(node)
         return _insert(node, planner, relation)
 
 

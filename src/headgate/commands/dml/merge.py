@@ -74,8 +74,7 @@ def merge(node: pb.MergeStmt, session: Session) -> CommandResult:
         for kind, event in _EVENTS.items() if kind in kinds
     ]  # fmt: skip
     with rendering.running(session, transaction), firing_triggers(planner, relation, *events):
-        if node.HasField("with_clause"):
-            planner.with_queries(node.with_clause, node)
+        planner.with_queries(node)
         return _Merge(planner, relation, node, clauses).run()
 
 

@@ -58,14 +58,18 @@ def plan_returning(
     return Plan(frame.select(*selected), columns)
 
 
-def joined(table: Source, source: Source) -> Source | None:
-    """Return the tables that UPDATE … FROM or DELETE … USING joins with, or None."""
+def joined(node: pb.UpdateStmt | pb.DeleteStmt, table: Source, source: Source) -> Source | None:
+    """Return the tables that UPDATE … FROM or DELETE … USING joins with, for RETURNING. None if it needs none."""
+    if not node.HasField("returning_clause"):
+        return None
     tables, star = source.tables[len(table.tables) :], source.star[len(table.star) :]
     return replace(source, tables=tables, star=star) if tables else None
 
 
-def beside(others: Source) -> list[Column]:
-    """Return the column JOINED, which changed rows carry for the joined tables."""
+def beside(others: Source | None) -> list[Column]:
+    """Return the column JOINED, which changed rows carry for the joined tables, if there are any."""
+    if others is None:
+        return []
     return [F.struct(*[col(plan_column.key) for plan_column in others.star] or [F.lit(True).alias(NO_COLUMN)]).alias(JOINED)]
 
 

@@ -46,8 +46,7 @@ def update(node: pb.UpdateStmt, session: Session, planner: Planner | None = None
     planner = planner or Planner(session, transaction)
     event = (triggers.UPDATE, {unwrap(target_node).name for target_node in node.target_list})
     with rendering.running(session, transaction), ExitStack() as stack, firing_triggers(planner, relation, event):
-        if node.HasField("with_clause"):
-            planner.with_queries(node.with_clause, node)
+        planner.with_queries(node)
         modifying_with.freeze_subqueries(planner, node.returning_clause)
         if relation.kind == RelationKind.VIEW:
             return _update_view(planner, relation, node)
@@ -63,13 +62,13 @@ def update(node: pb.UpdateStmt, session: Session, planner: Planner | None = None
         for changed_table in touched(planner, relation, node, node.from_clause):
             replica_identity.check(transaction.cursor, changed_table, "update")
         returns = node.HasField("returning_clause")
-        others = returning.joined(table, source) if returns else None
+        others = returning.joined(node, table, source)
         proposed = new.frame.select(
             assignment.old_row(relation, table.star),
             new.row.alias("new"),
             F.col(FILE).alias("file"),
             F.col(ROW).alias("row"),
-            *(returning.beside(others) if others is not None else []),
+            *returning.beside(others),
         )
         with storage_error.sought(relation.name, proposed.select("new.*")):
             changed = proposed.dropDuplicates(["file", "row"]) if node.from_clause else proposed
@@ -89,9 +88,8 @@ def _update_view(planner: Planner, view: Relation, node: pb.UpdateStmt) -> Resul
     source = planner.where(node, source, scope)
     _set_columns(planner, view, node)
     new = assignment.new_row(node.target_list, planner, view, table.star, source, source.frame)
-    others = returning.joined(table, source) if node.HasField("returning_clause") else None
-    beside = returning.beside(others) if others is not None else []
-    changed = new.frame.select(assignment.old_row(view, table.star), new.row.alias("new"), *beside)
+    others = returning.joined(node, table, source)
+    changed = new.frame.select(assignment.old_row(view, table.star), new.row.alias("new"), *returning.beside(others))
     return written_instead(planner, view, node, changed, others)
 
 

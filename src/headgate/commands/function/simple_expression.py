@@ -21,7 +21,7 @@ from pyspark.sql.types import StructField, StructType
 from headgate.commands.function.prepared_text import PreparedText
 from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.query.planner import Planner
-from headgate.commands.query.row_evaluator import RowEvaluator
+from headgate.commands.query.row_evaluator import RowEvaluator, array_of
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
 from headgate.expression import columnwise, rewriting, scalar
@@ -32,8 +32,6 @@ from headgate.expression.implementation.implementation import NotColumnwise
 from headgate.expression.node import ColumnRef, Const, Expression, FieldSelect, Param, SetToDefault, TypeRef
 from headgate.expression.node import walk as expressions
 from headgate.expression.spark import compiler
-from headgate.expression.spark.array_element import as_item
-from headgate.expression.spark.session_time import planning
 from headgate.plpgsql.scope import Value
 from headgate.sql.parser import ParseNode
 from headgate.storage.spark.local_relation import local_frame
@@ -113,12 +111,7 @@ class SimpleExpressions:
         """Return an array of the one value in stored form. Raise NotColumnwise if neither the compiler nor Arrow can compute it."""
         if isinstance(expression, Const):
             return read_text(pa.array([expression.value], pa.string()), expression.type.oid, expression.type.typmod)
-        with planning(self.evaluation.time):
-            planned = compiler.plan(expression)
-        if planned.fields or (planned.constant is None and not planned.is_null):
-            return columnwise.value(expression, {}, 1)
-        kind = expression.type
-        return read_text(pa.array([as_item(planned, kind).constant], pa.string()), kind.oid, kind.typmod)
+        return array_of(expression, self.evaluation.time)
 
     def _value_by_nodes(self, evaluable: Expression) -> Value | None:
         """Return the value of a prepared expression, or None if it has no form that is exact for these values (0A000)."""

@@ -215,10 +215,11 @@ class Planner:
             modifying_with.freeze(self, node.with_clause, node)
         return self.analyser.select(node, outer, types, top=True)
 
-    def with_queries(self, clause: pb.WithClause, statement: ParseNode) -> None:
-        """Analyse the queries of the WITH clause of a statement for its other clauses, and run the data-modifying ones."""
-        modifying_with.freeze(self, clause, statement)
-        self.analyser.with_queries(clause, top=True)
+    def with_queries(self, statement: ParseNode) -> None:
+        """Analyse the queries of a statement's WITH clause, if it has one, and run the data-modifying ones."""
+        if statement.HasField("with_clause"):
+            modifying_with.freeze(self, statement.with_clause, statement)
+            self.analyser.with_queries(statement.with_clause, top=True)
 
     def plan(self, query: Query) -> Plan:
         """Return the plan of a query. It is made once, because an expression with a subquery may be compiled several times."""

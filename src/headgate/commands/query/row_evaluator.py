@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import duckdb
+import pyarrow as pa
 
 from headgate.catalog.layout import macros
 from headgate.commands.query.catalog.query import translated
@@ -33,7 +34,7 @@ from headgate.expression.spark.array_element import as_item
 from headgate.expression.spark.session_time import SessionTime, planning
 from headgate.types import registry
 from headgate.types.text import record
-from headgate.types.text.text import normal_form, write_text
+from headgate.types.text.text import normal_form, read_text, write_text
 
 
 class RowEvaluator:
@@ -129,6 +130,19 @@ class RowEvaluator:
             return Const(type=kind, value=write_text(columnwise.value(node, {}, 1), kind.oid)[0].as_py())
         except NotColumnwise:
             return Const(type=kind, value=_by_duckdb(node, self._time.forms.timezone))
+
+
+def array_of(expression: Expression, time: SessionTime) -> pa.Array:
+    """Return the value of an expression without columns as an array of one value, in stored form.
+
+    Raise NotColumnwise if neither Spark's compiler, as a constant, nor Arrow can compute it.
+    """
+    with planning(time):
+        planned = compiler.plan(expression)
+    if planned.fields or (planned.constant is None and not planned.is_null):
+        return columnwise.value(expression, {}, 1)
+    kind = expression.type
+    return read_text(pa.array([as_item(planned, kind).constant], pa.string()), kind.oid, kind.typmod)
 
 
 def _assigned_modifier(node: Expression) -> int | None:

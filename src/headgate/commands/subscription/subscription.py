@@ -9,7 +9,6 @@ create_tables, schema_evolution, history and copy_data = reconcile (docs/compati
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -28,6 +27,7 @@ from headgate.commands.subscription import history_tables, subscription_tables
 from headgate.commands.subscription.publisher_session import connected
 from headgate.errors import PostgresError
 from headgate.lsn import INVALID, Lsn
+from headgate.publisher.slots import check_name
 from headgate.sql import names
 from headgate.sql.options import Option, conflicting, options
 from headgate.sql.parser import ParseNode, unwrap
@@ -64,7 +64,6 @@ LATER = ("origin", "run_as_owner", "password_required", "failover", "create_tabl
 """Options that PostgreSQL 15 does not have."""
 ALTERABLE = {"slot_name", "synchronous_commit", "binary", "streaming", "disable_on_error", *LATER}
 _COMMITS = {"local", "remote_write", "remote_apply", "on", "off", "true", "false", "yes", "no", "1", "0"}
-_NAME_BYTES = 63
 
 
 @dataclass
@@ -117,7 +116,7 @@ def _option_value(option: Option) -> str | bool | Lsn | None:
         name = option.text()
         if name == "none":
             return None
-        check_slot_name(name)
+        check_name(name)
         return name
     if option.name == "synchronous_commit":
         text = option.text()
@@ -175,20 +174,6 @@ def _option_streaming(option: Option) -> bool:
         return option.boolean()
     except PostgresError as error:
         raise PostgresError("42601", f'{option.name} requires a Boolean value or "parallel"') from error
-
-
-def check_slot_name(name: str) -> None:
-    """Raise 42602 or 42622 for an invalid slot name."""
-    if not name:
-        raise PostgresError("42602", f'replication slot name "{name}" is too short')
-    if len(name.encode()) > _NAME_BYTES:
-        raise PostgresError("42622", f'replication slot name "{name}" is too long')
-    if not re.fullmatch(r"[a-z0-9_]+", name):
-        raise PostgresError(
-            "42602",
-            f'replication slot name "{name}" contains invalid character',
-            hint="Replication slot names may only contain lower case letters, numbers, and the underscore character.",
-        )
 
 
 def check_exclusive(options: SubscriptionOptions) -> None:

@@ -71,21 +71,6 @@ def substring_from(digits: str, start: int) -> str:
     return digits[max(start, 1) - 1 :]
 
 
-def overlay(digits: str, new: str, start: int, count: int) -> str:
-    """Return OVERLAY … PLACING … FROM … FOR."""
-    if start <= 0:
-        raise PostgresError("22011", "negative substring length not allowed")
-    end = start + count
-    if end > _INT_MAX:
-        raise PostgresError("22003", "integer out of range")
-    return substring(digits, 1, start - 1) + new + substring_from(digits, end)
-
-
-def overlay_whole(digits: str, new: str, start: int) -> str:
-    """Return overlay(bit placing new from start)."""
-    return overlay(digits, new, start, len(new))
-
-
 def position(digits: str, part: str) -> int:
     """Return the position of a part, counted from 1, or 0 if it does not occur."""
     return digits.find(part) + 1 if digits and len(part) <= len(digits) else 0

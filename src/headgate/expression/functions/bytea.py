@@ -7,6 +7,7 @@ import binascii
 import hashlib
 import re
 import string
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -16,6 +17,7 @@ from headgate.types.base.string import bytes_of_escapes
 from headgate.types.binary.binary import write_binary
 from headgate.types.storage import arrow_type
 
+T = TypeVar("T", bytes, str)
 _INT_MAX = 2**31 - 1
 _BLANK = " \n\t\r"
 _PAIRS = re.compile(r"(?:[ \n\t\r]*[0-9a-fA-F]{2})*[ \n\t\r]*\Z")
@@ -59,8 +61,8 @@ def position(data: bytes, part: bytes) -> int:
     return data.find(part) + 1
 
 
-def overlay(data: bytes, new: bytes, start: int, count: int) -> bytes:
-    """Return OVERLAY … PLACING … FROM … FOR."""
+def overlay(data: T, new: T, start: int, count: int) -> T:
+    """Return OVERLAY … PLACING … FROM … FOR, of bytes or of the digits of a bit string."""
     if start <= 0:
         raise PostgresError("22011", "negative substring length not allowed")
     end = start + count
@@ -69,7 +71,7 @@ def overlay(data: bytes, new: bytes, start: int, count: int) -> bytes:
     return data[: start - 1] + new + data[max(end, 1) - 1 :]
 
 
-def overlay_whole(data: bytes, new: bytes, start: int) -> bytes:
+def overlay_whole(data: T, new: T, start: int) -> T:
     """Return OVERLAY … PLACING … FROM, without FOR."""
     return overlay(data, new, start, len(new))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 
-from headgate.expression.functions import bit_string, network, ordering
+from headgate.expression.functions import bit_string, bytea, network, ordering
 from headgate.expression.implementation.implementation import Implementation, SparkForm, Table
 from headgate.expression.spark.value import BOOL, INT4, INT8, TEXT
 from headgate.expression.spark.vectorised import scalar
@@ -72,8 +72,8 @@ IMPLEMENTATIONS: Table = {
     "bitoctetlength": scalar(bit_string.octets, INT4, raises=False),
     "bitsubstr": scalar(bit_string.substring, TEXT),
     "bitsubstr_no_len": scalar(bit_string.substring_from, TEXT, raises=False),
-    "bitoverlay": scalar(bit_string.overlay, TEXT),
-    "bitoverlay_no_len": scalar(bit_string.overlay_whole, TEXT),
+    "bitoverlay": scalar(bytea.overlay, TEXT),
+    "bitoverlay_no_len": scalar(bytea.overlay_whole, TEXT),
     "bitposition": scalar(bit_string.position, INT4, raises=False),
     "bitgetbit": scalar(bit_string.get_bit, INT4),
     "bitsetbit": scalar(bit_string.set_bit, TEXT),

@@ -32,14 +32,11 @@ from headgate.commands.query.driver.table_query import TableQuery
 from headgate.commands.query.driver.table_rows import HeldTable, usual_way_says
 from headgate.commands.query.driver.table_scan import Rows
 from headgate.commands.query.planner import Planner
-from headgate.commands.query.row_evaluator import RowEvaluator
+from headgate.commands.query.row_evaluator import RowEvaluator, array_of
 from headgate.errors import PostgresError
-from headgate.expression import builtin, columnwise, rewriting
+from headgate.expression import builtin, rewriting
 from headgate.expression.implementation.implementation import NotColumnwise
 from headgate.expression.node import BOOLEAN, INTEGER, ColumnRef, Const, Expression, FuncExpr, Param, SubLink, TypeRef, conjuncts, walk
-from headgate.expression.spark import compiler
-from headgate.expression.spark.array_element import as_item
-from headgate.expression.spark.session_time import planning
 from headgate.storage.delta import file_action
 from headgate.types import registry
 from headgate.types.registry import FIRST_USER_OID
@@ -192,11 +189,7 @@ def _value(planner: Planner, target: Expression, run: Callable[[Query], ResultSe
     if links:
         text = RowEvaluator(planner.evaluation.time, lambda column: _subquery(links[column.key], run)).constant(expression).value
         return read_text(pa.array([text], pa.string()), kind.oid, kind.typmod)
-    with planning(planner.evaluation.time):
-        planned = compiler.plan(expression)
-    if planned.fields or (planned.constant is None and not planned.is_null):
-        return columnwise.value(expression, {}, 1)
-    return read_text(pa.array([as_item(planned, kind).constant], pa.string()), kind.oid, kind.typmod)
+    return array_of(expression, planner.evaluation.time)
 
 
 def _subquery(link: SubLink, run: Callable[[Query], ResultSet]) -> Const:
