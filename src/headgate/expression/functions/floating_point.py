@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from decimal import Decimal
+from typing import TypeVar
 
 import numpy as np
 
 from headgate.errors import PostgresError
 
+T = TypeVar("T", float, Decimal)
 _RADIANS = 0.0174532925199432957692
 _INFINITY = float("inf")
 
@@ -194,32 +197,24 @@ def _fold_angle(value: float) -> tuple[float, int, int, int]:
 
 def sine_degrees(value: float) -> float:
     """Return the sine of degrees (dsind)."""
-    if math.isnan(value):
-        return value
     angle, sign, _, _ = _fold_angle(value)
     return sign * _sine_to_90(angle)
 
 
 def cosine_degrees(value: float) -> float:
     """Return the cosine of degrees (dcosd)."""
-    if math.isnan(value):
-        return value
     angle, _, sign, _ = _fold_angle(value)
     return sign * _cosine_to_90(angle)
 
 
 def tangent_degrees(value: float) -> float:
     """Return the tangent of degrees (dtand)."""
-    if math.isnan(value):
-        return value
     angle, _, _, sign = _fold_angle(value)
     return sign * (_ratio(_sine_to_90(angle), _cosine_to_90(angle)) / _TAN_45) or 0.0
 
 
 def cotangent_degrees(value: float) -> float:
     """Return the cotangent of degrees (dcotd)."""
-    if math.isnan(value):
-        return value
     angle, _, _, sign = _fold_angle(value)
     return sign * (_ratio(_cosine_to_90(angle), _sine_to_90(angle)) / _COT_45) or 0.0
 
@@ -252,13 +247,13 @@ def arc_tangent_2_degrees(y: float, x: float) -> float:
     return (math.atan2(y, x) / _ATAN_ONE) * 45.0
 
 
-def bucket(operand: float, low: float, high: float, count: int) -> int:
-    """Return width_bucket(double precision, double precision, double precision, int)."""
+def outer_bucket(operand: T, low: T, high: T, count: int) -> int | None:
+    """Return the bucket of width_bucket below or above the bounds, or None for an operand between them. Raise 2201G for bad bounds."""
     if count <= 0:
         raise PostgresError("2201G", "count must be greater than zero")
-    if math.isnan(operand) or math.isnan(low) or math.isnan(high):
+    if any(number != number for number in (operand, low, high)):  # noqa: PLR0124 (NaN alone; `math` would make a double of a Decimal)
         raise PostgresError("2201G", "operand, lower bound, and upper bound cannot be NaN")
-    if math.isinf(low) or math.isinf(high):
+    if _INFINITY in (abs(low), abs(high)):
         raise PostgresError("2201G", "lower and upper bounds must be finite")
     if low == high:
         raise PostgresError("2201G", "lower bound cannot equal upper bound")
@@ -268,6 +263,14 @@ def bucket(operand: float, low: float, high: float, count: int) -> int:
         if count == 2**31 - 1:
             raise PostgresError("22003", "integer out of range")
         return count + 1
+    return None
+
+
+def bucket(operand: float, low: float, high: float, count: int) -> int:
+    """Return width_bucket(double precision, double precision, double precision, int)."""
+    outer = outer_bucket(operand, low, high, count)
+    if outer is not None:
+        return outer
     # PostgreSQL's cast to int returns the smallest int if the product or the difference overflows.
     share = count * (operand - low) / (high - low) + 1
     return int(share) if -(2**31) - 1 < share < 2**31 else -(2**31)

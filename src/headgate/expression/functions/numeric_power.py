@@ -7,9 +7,11 @@ digits more than it shows. Here the result is correctly rounded from enough digi
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_DOWN, ROUND_HALF_UP, Context, Decimal
 
 from headgate.errors import PostgresError
+from headgate.expression.functions import floating_point
 from headgate.expression.functions.numeric import EXACT, at_scale, divide, first_digits, read, scale_of, write
 
 _SIGNIFICANT = 16
@@ -244,28 +246,14 @@ def factorial(number: int) -> str:
     return str(Decimal(math.factorial(number)))
 
 
-def greatest_divisor(left: str, right: str) -> str:
-    """Return gcd(numeric, numeric)."""
-    a, b = read(left), read(right)
-    if not (a.is_finite() and b.is_finite()):
-        return "NaN"
-    return write(_gcd(a, b))
-
-
-def _gcd(a: Decimal, b: Decimal) -> Decimal:
-    scale = max(scale_of(a), scale_of(b))
-    divisor = math.gcd(int(a.scaleb(scale, EXACT)), int(b.scaleb(scale, EXACT)))
-    return Decimal(divisor).scaleb(-scale, EXACT)
-
-
-def least_multiple(left: str, right: str) -> str:
-    """Return lcm(numeric, numeric)."""
+def of_integers(operation: Callable[[int, int], int], left: str, right: str) -> str:
+    """Return the greatest common divisor (gcd) or the least common multiple (lcm) of two numerics, by that of their digits."""
     a, b = read(left), read(right)
     if not (a.is_finite() and b.is_finite()):
         return "NaN"
     scale = max(scale_of(a), scale_of(b))
-    multiple = math.lcm(int(a.scaleb(scale, EXACT)), int(b.scaleb(scale, EXACT)))
-    return write(Decimal(multiple).scaleb(-scale, EXACT))
+    result = operation(int(a.scaleb(scale, EXACT)), int(b.scaleb(scale, EXACT)))
+    return write(Decimal(result).scaleb(-scale, EXACT))
 
 
 def least_scale(text: str) -> int | None:
@@ -293,22 +281,10 @@ def trimmed(text: str) -> str:
 
 def bucket(operand: str, low: str, high: str, count: int) -> int:
     """Return width_bucket(numeric, numeric, numeric, int)."""
-    if count <= 0:
-        raise PostgresError("2201G", "count must be greater than zero")
     value, first, last = read(operand), read(low), read(high)
-    if value.is_nan() or first.is_nan() or last.is_nan():
-        raise PostgresError("2201G", "operand, lower bound, and upper bound cannot be NaN")
-    if first.is_infinite() or last.is_infinite():
-        raise PostgresError("2201G", "lower and upper bounds must be finite")
-    if first == last:
-        raise PostgresError("2201G", "lower bound cannot equal upper bound")
-    rising = first < last
-    if value < first if rising else value > first:
-        return 0
-    if value >= last if rising else value <= last:
-        if count + 1 > 2**31 - 1:
-            raise PostgresError("22003", "integer out of range")
-        return count + 1
+    outer = floating_point.outer_bucket(value, first, last, count)
+    if outer is not None:
+        return outer
     offset, width = EXACT.subtract(value, first).copy_abs(), EXACT.subtract(last, first).copy_abs()
     quotient = read(divide(write(EXACT.multiply(offset, Decimal(count))), write(width)))
     return int(quotient) + 1

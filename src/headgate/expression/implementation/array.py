@@ -21,11 +21,12 @@ from headgate.expression.duckdb import array as duckdb
 from headgate.expression.functions import array as arrays
 from headgate.expression.functions import floating_point, ordering
 from headgate.expression.functions import numeric as decimals
+from headgate.expression.implementation.comparison import SYMBOLS
 from headgate.expression.implementation.implementation import Implementation, SparkForm, Table
 from headgate.expression.spark.array_element import as_item, key, plain
 from headgate.expression.spark.cast import printed
 from headgate.expression.spark.session_time import session_zone
-from headgate.expression.spark.value import BOOL, INT4, TEXT, Env, Rep, Value, refuse, rep_of, settle
+from headgate.expression.spark.value import BOOL, INT4, TEXT, Env, Rep, Value, of_columns, refuse, rep_of, settle
 from headgate.expression.spark.vectorised import call, scalar
 from headgate.types import registry, typmod
 from headgate.types.base import numeric
@@ -62,14 +63,15 @@ def _operands(node: n.Expression) -> Sequence[n.Expression]:
 def _comparison(test: str) -> SparkForm:
     def builder(node: n.Expression, args: Sequence[Value]) -> Value:
         oid = _operands(node)[0].type.oid
-        left, right = args
         if test in ("=", "<>") and _one_text(element_of(oid)):
-            if test == "=":
-                return Value(BOOL, lambda env: left.make(env) == right.make(env))
-            return Value(BOOL, lambda env: left.make(env) != right.make(env))
+            return of_columns(BOOL, Column.__eq__ if test == "=" else Column.__ne__, *args)
         return call(ordering.is_met, BOOL, args, prefix=(test, orderable(oid)), raises=False)
 
     return builder
+
+
+def _extreme(*, larger: bool) -> SparkForm:
+    return lambda node, args: call(ordering.extreme, TEXT, args, prefix=(orderable(_operands(node)[0].type.oid), larger), raises=False)
 
 
 def _with_element(function: Callable[..., object], rep: Rep, places: Sequence[int], *, strict: bool, raises: bool = True) -> SparkForm:
@@ -299,18 +301,9 @@ _ELEMENT_CASTS: dict[str, Callable[[str], str]] = {
 """The conversion of an element's text before the target type's input function reads it, by the key of the cast's function."""
 
 IMPLEMENTATIONS: Table = {
-    "array_eq": _comparison("="),
-    "array_ne": _comparison("<>"),
-    "array_lt": _comparison("<"),
-    "array_le": _comparison("<="),
-    "array_gt": _comparison(">"),
-    "array_ge": _comparison(">="),
-    "array_larger": lambda node, args: call(
-        ordering.extreme, TEXT, args, prefix=(orderable(_operands(node)[0].type.oid), True), raises=False
-    ),
-    "array_smaller": lambda node, args: call(
-        ordering.extreme, TEXT, args, prefix=(orderable(_operands(node)[0].type.oid), False), raises=False
-    ),
+    **{f"array_{name}": _comparison(symbol) for name, symbol in SYMBOLS.items()},
+    "array_larger": _extreme(larger=True),
+    "array_smaller": _extreme(larger=False),
     "arrayoverlap": Implementation(_with_element(arrays.overlaps, BOOL, (), strict=True, raises=False), duckdb="list_has_any({0}, {1})"),
     "arraycontains": Implementation(_with_element(arrays.contains, BOOL, (), strict=True, raises=False), duckdb=duckdb.contains),
     "arraycontained": Implementation(_with_element(_is_contained, BOOL, (), strict=True, raises=False), duckdb=duckdb.contained),

@@ -16,12 +16,14 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from headgate.errors import PostgresError
+from headgate.expression.functions import ordering
 from headgate.expression.implementation.datetime.infinity import compared
 from headgate.expression.implementation.implementation import Implementation, NotColumnwise, Operand, SparkForm, Table, native, silent
 from headgate.expression.node import Expression, RowCoerce, RowExpr, operands
 from headgate.expression.spark import row_value
 from headgate.expression.spark.comparison import TESTS, by_key, numeric_test
-from headgate.expression.spark.value import BOOL, Value, of_columns
+from headgate.expression.spark.value import BOOL, INT4, Value, of_columns
+from headgate.expression.spark.vectorised import scalar
 from headgate.types import registry
 
 _KERNELS: dict[str, Callable[[Operand, Operand], Operand]] = {
@@ -193,6 +195,15 @@ def _of_family(name: str) -> dict[str, Implementation]:
     for key in (f"name{name}text", f"text{name}name"):
         table[key] = _entry(plain, name)
     return table
+
+
+SYMBOLS = {"eq": "=", "ne": "<>", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+
+
+def of_texts(prefix: str, oid: int) -> Table:
+    """Return the comparisons of two values of a type that Python compares by the keys of their texts."""
+    tests = {f"{prefix}_{name}": scalar(ordering.is_met, BOOL, prefix=(symbol, oid), raises=False) for name, symbol in SYMBOLS.items()}
+    return {**tests, f"{prefix}_cmp": scalar(ordering.compared, INT4, prefix=(oid,), raises=False)}
 
 
 _ANY_COLLATION = frozenset({f"{family}{name}" for family in ("text", "bpchar", "name") for name in ("eq", "ne")})

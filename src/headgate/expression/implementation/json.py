@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from headgate.expression.duckdb import json as duckdb
-from headgate.expression.functions import array, numeric, ordering
+from headgate.expression.functions import array, numeric
 from headgate.expression.functions.json import json, json_building, jsonb, jsonb_modification
+from headgate.expression.implementation import comparison
 from headgate.expression.implementation.implementation import Implementation, SparkForm, Table
 from headgate.expression.node import Expression, FuncExpr
 from headgate.expression.spark import row_value
@@ -14,10 +15,6 @@ from headgate.expression.spark.value import BOOL, DIGITS, FLOAT8, INT2, INT4, IN
 from headgate.expression.spark.vectorised import call, scalar
 from headgate.types import registry
 from headgate.types.base.json_text import print_value
-
-
-def _comparison(test: str) -> SparkForm:
-    return scalar(ordering.is_met, BOOL, prefix=(test, registry.JSONB), raises=False)
 
 
 def _to_integer(bits: int, target: str, text: str) -> int:
@@ -72,13 +69,7 @@ def _of_any_type(function: Callable[..., str]) -> SparkForm:
 
 
 IMPLEMENTATIONS: Table = {
-    "jsonb_eq": _comparison("="),
-    "jsonb_ne": _comparison("<>"),
-    "jsonb_lt": _comparison("<"),
-    "jsonb_le": _comparison("<="),
-    "jsonb_gt": _comparison(">"),
-    "jsonb_ge": _comparison(">="),
-    "jsonb_cmp": scalar(ordering.compared, INT4, prefix=(registry.JSONB,), raises=False),
+    **comparison.of_texts("jsonb", registry.JSONB),
     "jsonb_object_field": _part(jsonb.field, print_value),
     "jsonb_object_field_text": _part(jsonb.field, jsonb.text_of),
     "jsonb_array_element": _part(jsonb.element, print_value),

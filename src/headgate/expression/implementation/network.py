@@ -5,24 +5,14 @@ from __future__ import annotations
 import operator
 
 from headgate.expression.functions import bit_string, bytea, network, ordering
-from headgate.expression.implementation.implementation import Implementation, SparkForm, Table
+from headgate.expression.implementation import comparison
+from headgate.expression.implementation.implementation import Implementation, Table
 from headgate.expression.spark.value import BOOL, INT4, INT8, TEXT
 from headgate.expression.spark.vectorised import scalar
 from headgate.types import registry
 
-
-def _comparison(test: str) -> SparkForm:
-    return scalar(ordering.is_met, BOOL, prefix=(test, registry.INET), raises=False)
-
-
 IMPLEMENTATIONS: Table = {
-    "network_eq": _comparison("="),
-    "network_ne": _comparison("<>"),
-    "network_lt": _comparison("<"),
-    "network_le": _comparison("<="),
-    "network_gt": _comparison(">"),
-    "network_ge": _comparison(">="),
-    "network_cmp": scalar(ordering.compared, INT4, prefix=(registry.INET,), raises=False),
+    **comparison.of_texts("network", registry.INET),
     "network_larger": scalar(ordering.extreme, TEXT, prefix=(registry.INET, True), raises=False),
     "network_smaller": scalar(ordering.extreme, TEXT, prefix=(registry.INET, False), raises=False),
     "network_sub": scalar(network.is_inside, BOOL, prefix=(True,), raises=False),

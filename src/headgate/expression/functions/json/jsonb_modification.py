@@ -5,11 +5,14 @@ Called by `implementation.json` inside Arrow functions, on texts as in `jsonb`. 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from headgate.errors import PostgresError
 from headgate.expression.functions.json.jsonb import INTEGER, load
 from headgate.types.base.json_text import Json, Number, print_value
 from headgate.types.text import array
 
+Container = dict[str, Json] | list[Json]
 _INT_MAX = 2**31 - 1
 
 
@@ -26,7 +29,7 @@ def concatenate(left: str, right: str) -> str:
     )
 
 
-def _container(text: str, action: str = "delete from") -> dict[str, Json] | list[Json]:
+def _container(text: str, action: str = "delete from") -> Container:
     """Return an object or array. Raise 22023 for a scalar, in which the action is not possible."""
     value = load(text)
     if not isinstance(value, dict | list):
@@ -39,7 +42,7 @@ def delete(text: str, key: str) -> str:
     return _without(_container(text), {key})
 
 
-def _without(value: dict[str, Json] | list[Json], keys: set[str]) -> str:
+def _without(value: Container, keys: set[str]) -> str:
     if isinstance(value, dict):
         return print_value({key: member for key, member in value.items() if key not in keys})
     return print_value([item for item in value if not (isinstance(item, str) and not isinstance(item, Number) and item in keys)])
@@ -86,88 +89,75 @@ def _step_of(steps: list[str | None], place: int) -> str:
     return step
 
 
+def _changed(value: Json, steps: list[str | None], change: Callable[[Container, str, int], Json], place: int = 0) -> Json:
+    """Return a value whose object or array at the end of a path is changed. A path that leads nowhere changes nothing.
+
+    `change` gets the object or array, the last step, and the position of the step from 1.
+    """
+    if not isinstance(value, dict | list):
+        return value
+    step = _step_of(steps, place)
+    if place + 1 == len(steps):
+        return change(value, step, place + 1)
+    if isinstance(value, dict):
+        return {**value, step: _changed(value[step], steps, change, place + 1)} if step in value else value
+    index = _index(step, place + 1, len(value))
+    if not 0 <= index < len(value):
+        return value
+    return [*value[:index], _changed(value[index], steps, change, place + 1), *value[index + 1 :]]
+
+
 def delete_path(text: str, path: str) -> str:
     """Return the value without what the path leads to (jsonb #- text[])."""
     steps, value = _path(path), _container(text, "delete path in")
     if not steps or not value:
         return text
-    return print_value(_delete(value, steps, 0))
 
+    def delete(container: Container, step: str, position: int) -> Json:
+        if isinstance(container, dict):
+            return {key: item for key, item in container.items() if key != step}
+        index = _index(step, position, len(container))
+        return container[:index] + container[index + 1 :] if 0 <= index < len(container) else container
 
-def _delete(value: Json, steps: list[str | None], place: int) -> Json:
-    if not isinstance(value, dict | list):
-        return value
-    step, last = _step_of(steps, place), place + 1 == len(steps)
-    if isinstance(value, dict):
-        if step not in value:
-            return value
-        if last:
-            return {key: item for key, item in value.items() if key != step}
-        return {key: _delete(item, steps, place + 1) if key == step else item for key, item in value.items()}
-    index = _index(step, place + 1, len(value))
-    if not 0 <= index < len(value):
-        return value
-    if last:
-        return value[:index] + value[index + 1 :]
-    return [_delete(item, steps, place + 1) if number == index else item for number, item in enumerate(value)]
+    return print_value(_changed(value, steps, delete))
 
 
 def replaced(text: str, path: str, new: str, create: bool = True) -> str:
     """Return the value with what the path leads to replaced (jsonb_set)."""
-    steps, value = _path(path), _container(text, "set path in")
+    steps, value, item = _path(path), _container(text, "set path in"), load(new)
     if (not value and not create) or not steps:
         return text
-    return print_value(_replace(value, steps, 0, load(new), create))
 
+    def replace(container: Container, step: str, position: int) -> Json:
+        if isinstance(container, dict):
+            return {**container, step: item} if step in container or create else container
+        index = _index(step, position, len(container))
+        if 0 <= index < len(container):
+            return [*container[:index], item, *container[index + 1 :]]
+        if not create:
+            return container
+        return [item, *container] if index < 0 else [*container, item]
 
-def _replace(value: Json, steps: list[str | None], place: int, new: Json, create: bool) -> Json:
-    if not isinstance(value, dict | list):
-        return value
-    step, last = _step_of(steps, place), place + 1 == len(steps)
-    if isinstance(value, dict):
-        if step not in value:
-            return {**value, step: new} if last and create else value
-        inner = new if last else _replace(value[step], steps, place + 1, new, create)
-        return {**value, step: inner}
-    index = _index(step, place + 1, len(value))
-    if 0 <= index < len(value):
-        inner = new if last else _replace(value[index], steps, place + 1, new, create)
-        return [*value[:index], inner, *value[index + 1 :]]
-    if not (last and create):
-        return value
-    return [new, *value] if index < 0 else [*value, new]
+    return print_value(_changed(value, steps, replace))
 
 
 def inserted(text: str, path: str, new: str, after: bool = False) -> str:
     """Return the value with a new one inserted where the path leads (jsonb_insert)."""
-    steps, value = _path(path), _container(text, "set path in")
+    steps, value, item = _path(path), _container(text, "set path in"), load(new)
     if not steps:
         return text
-    return print_value(_insert(value, steps, 0, load(new), after))
 
+    def insert(container: Container, step: str, position: int) -> Json:
+        if isinstance(container, dict):
+            if step in container:
+                hint = "Try using the function jsonb_set to replace key value."
+                raise PostgresError("22023", "cannot replace existing key", hint=hint)
+            return {**container, step: item}
+        index = _index(step, position, len(container))
+        cut = max(index, 0) + (after and 0 <= index < len(container))
+        return [*container[:cut], item, *container[cut:]]
 
-def _insert(value: Json, steps: list[str | None], place: int, new: Json, after: bool) -> Json:
-    if not isinstance(value, dict | list):
-        return value
-    step, last = _step_of(steps, place), place + 1 == len(steps)
-    if isinstance(value, dict):
-        if step in value and last:
-            hint = "Try using the function jsonb_set to replace key value."
-            raise PostgresError("22023", "cannot replace existing key", hint=hint)
-        if step not in value:
-            return {**value, step: new} if last else value
-        return {**value, step: _insert(value[step], steps, place + 1, new, after)}
-    index = _index(step, place + 1, len(value))
-    if not last:
-        if not 0 <= index < len(value):
-            return value
-        return [*value[:index], _insert(value[index], steps, place + 1, new, after), *value[index + 1 :]]
-    if index < 0:
-        return [new, *value]
-    if index >= len(value):
-        return [*value, new]
-    cut = index + 1 if after else index
-    return [*value[:cut], new, *value[cut:]]
+    return print_value(_changed(value, steps, insert))
 
 
 def set_lax(

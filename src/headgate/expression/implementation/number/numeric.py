@@ -8,6 +8,7 @@ left to Spark (`columnwise`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 
@@ -239,8 +240,8 @@ IMPLEMENTATIONS: Table = {
     "log10/1700": _decimal_logarithm,
     "numeric_power": scalar(numeric_power.power, DIGITS),
     "numeric_fac": scalar(numeric_power.factorial, DIGITS),
-    "numeric_gcd": scalar(numeric_power.greatest_divisor, DIGITS),
-    "numeric_lcm": scalar(numeric_power.least_multiple, DIGITS),
+    "numeric_gcd": scalar(numeric_power.of_integers, DIGITS, prefix=(math.gcd,)),
+    "numeric_lcm": scalar(numeric_power.of_integers, DIGITS, prefix=(math.lcm,)),
     "numeric_min_scale": scalar(numeric_power.least_scale, INT4),
     "numeric_scale": scalar(numeric_power.display_scale, INT4),
     "numeric_trim_scale": scalar(numeric_power.trimmed, DIGITS),
