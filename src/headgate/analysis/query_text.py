@@ -125,8 +125,7 @@ class _Printer(StoredPrinter):
             return
         self.indent += _STEP
         self.say(" WITH RECURSIVE " if query.recursive else " WITH ")
-        for place, cte in enumerate(query.ctes):
-            self.say(", " if place else "")
+        for cte in self.each(query.ctes):
             self._cte(cte)
         self.indent -= _STEP
         self.keyword("", 0, 0)
@@ -151,8 +150,7 @@ class _Printer(StoredPrinter):
         if query.sorts:
             self._clause("ORDER BY", 1)
         places = {column.key: place for place, column in enumerate(query.columns, 1)} if isinstance(query.body, SetOperation) else {}
-        for number, sort in enumerate(query.sorts):
-            self.say(", " if number else "")
+        for sort in self.each(query.sorts):
             expression = self._ungrouped(sort.expression)
             if isinstance(expression, ColumnRef) and expression.key in places:
                 self.say(str(places[expression.key]))
@@ -207,10 +205,8 @@ class _Printer(StoredPrinter):
             self._set_operation(nested, columns, visible=visible)
             return
         locked = isinstance(side.body, Select) and side.body.locks
-        in_parentheses = bool(side.ctes or side.sorts or side.limit or locked)
-        self.say("(" if in_parentheses else "")
-        self.query(side, columns, values, visible=visible)
-        self.say(")" if in_parentheses else "")
+        with self.parentheses(bool(side.ctes or side.sorts or side.limit or locked)):
+            self.query(side, columns, values, visible=visible)
 
     def _values_query(self, query: Query, values: Values, columns: Sequence[str]) -> None:
         self.indent += _STEP
@@ -228,12 +224,10 @@ class _Printer(StoredPrinter):
 
     def _rows(self, values: Values) -> None:
         self.say("VALUES ")
-        for number, row in enumerate(zip(*values.cells, strict=True)):
-            self.say(", (" if number else "(")
-            for place, cell in enumerate(row):
-                self.say("," if place else "")
-                self.element(cell, implicit=False)
-            self.say(")")
+        for row in self.each(zip(*values.cells, strict=True)):
+            with self.parentheses(True):
+                for cell in self.each(row, ","):
+                    self.element(cell, implicit=False)
 
     # ---- SELECT ----------------------------------------------------------------------------------------------
 
@@ -317,12 +311,10 @@ class _Printer(StoredPrinter):
 
     def _grouping(self, items: Sequence[Expression | GroupingClause], *, bare: bool) -> None:
         """Print items of GROUP BY (get_rule_groupingset). `bare`: a single expression needs no parentheses."""
-        for place, item in enumerate(items):
-            self.say(", " if place else "")
+        for item in self.each(items):
             if not isinstance(item, GroupingClause):
-                self.say("" if bare else "(")
-                self.item(item)
-                self.say("" if bare else ")")
+                with self.parentheses(not bare):
+                    self.item(item)
             else:
                 self.say(f"{item.word}{' ' if item.word == 'GROUPING SETS' else ''}(")
                 self._grouping(item.content, bare=item.word != "GROUPING SETS")
@@ -455,24 +447,20 @@ class _Printer(StoredPrinter):
             self.aliases[id(right)] = self.aliases[id(item)]
         else:
             how, right, always = item.how, item.right, False
-        self.say("(" if aliased or not self.pretty else "")
-        self._item(item.left)
-        self.keyword(f" {_JOIN_WORDS[how]} ", -_STEP, _STEP, 4)
-        in_parentheses = self.pretty and isinstance(right, JoinItem)
-        self.say("(" if in_parentheses else "")
-        self._item(right)
-        self.say(")" if in_parentheses else "")
-        if isinstance(item, JoinItem) and item.using:
-            self.say(f" USING {_listed(self.using[id(item)])}")
-        elif item.condition is not None or always:
-            self.say(" ON ")
-            self.open()
-            if item.condition is None:
-                self.say("true")
-            else:
-                self.write(item.condition, implicit=False)
-            self.close()
-        self.say(")" if aliased or not self.pretty else "")
+        with self.parentheses(aliased or not self.pretty):
+            self._item(item.left)
+            self.keyword(f" {_JOIN_WORDS[how]} ", -_STEP, _STEP, 4)
+            with self.parentheses(self.pretty and isinstance(right, JoinItem)):
+                self._item(right)
+            if isinstance(item, JoinItem) and item.using:
+                self.say(f" USING {_listed(self.using[id(item)])}")
+            elif item.condition is not None or always:
+                self.say(" ON ")
+                with self.parentheses():
+                    if item.condition is None:
+                        self.say("true")
+                    else:
+                        self.write(item.condition, implicit=False)
 
     # ---- parts of expressions --------------------------------------------------------------------------------
 

@@ -7,9 +7,10 @@ is pg_get_expr(…, true), which psql's ``\\d`` uses.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from headgate.errors import not_supported
 from headgate.expression import builtin
@@ -19,6 +20,7 @@ from headgate.expression.deparsing import sql_syntax
 from headgate.sql import names
 from headgate.types import registry
 
+T = TypeVar("T")
 _SEPARATED = (n.UserCall, n.Subscript, n.ArrayExpr, n.RowExpr, n.Coalesce, n.MinMax, n.NullIf, n.Aggregate, n.Case, n.WindowCall)
 _SIMPLE = (
     n.ColumnRef, n.Const, n.Param, n.SetToDefault, n.Subscript, n.ArrayExpr, n.RowExpr, n.Coalesce, n.MinMax, n.SqlValue,
@@ -108,16 +110,27 @@ class Printer:
         """Print a node (get_rule_expr). `implicit` also shows implicit casts."""
         _PRINTERS[type(expression)](self, expression, implicit)
 
-    def guarded(self, expression: n.Expression, parent: n.Expression, *, implicit: bool) -> None:
-        """Print a node, in parentheses if the pretty form needs them (get_rule_expr_paren)."""
-        needed = self.pretty and not is_simple(expression, parent)
+    def each(self, items: Iterable[T], separator: str = ", ") -> Iterator[T]:
+        """Yield items to be printed, and print the separator between them."""
+        for place, item in enumerate(items):
+            self.say(separator if place else "")
+            yield item
+
+    @contextmanager
+    def parentheses(self, needed: bool | None = None) -> Iterator[None]:
+        """Print parentheses around the context, if they are needed. By default, they are in the plain form."""
+        needed = not self.pretty if needed is None else needed
         self.say("(" if needed else "")
-        self.write(expression, implicit=implicit)
+        yield
         self.say(")" if needed else "")
 
+    def guarded(self, expression: n.Expression, parent: n.Expression, *, implicit: bool) -> None:
+        """Print a node, in parentheses if the pretty form needs them (get_rule_expr_paren)."""
+        with self.parentheses(self.pretty and not is_simple(expression, parent)):
+            self.write(expression, implicit=implicit)
+
     def listed(self, expressions: Iterable[n.Expression]) -> None:
-        for index, expression in enumerate(expressions):
-            self.say(", " if index else "")
+        for expression in self.each(expressions):
             self.write(expression, implicit=True)
 
     def element(self, expression: n.Expression, *, implicit: bool) -> None:
@@ -129,30 +142,18 @@ class Printer:
         if isinstance(expression, n.Const):
             constant(self, expression, 1)
             return
-        in_parentheses = not isinstance(expression, n.ColumnRef) and (self.pretty or isinstance(expression, _LIKE_FUNCTIONS))
-        self.say("(" if in_parentheses else "")
-        self.write(expression, implicit=True)
-        self.say(")" if in_parentheses else "")
+        with self.parentheses(not isinstance(expression, n.ColumnRef) and (self.pretty or isinstance(expression, _LIKE_FUNCTIONS))):
+            self.write(expression, implicit=True)
 
     def items(self, expressions: Iterable[n.Expression]) -> None:
-        for place, expression in enumerate(expressions):
-            self.say(", " if place else "")
+        for expression in self.each(expressions):
             self.item(expression)
 
     def order(self, items: Iterable[tuple[n.Expression, bool, bool]]) -> None:
         """Print the items of ORDER BY: expression, whether it is descending, whether NULLs are first (get_rule_orderby)."""
-        for place, (expression, descending, first) in enumerate(items):
-            self.say(", " if place else "")
+        for expression, descending, first in self.each(items):
             self.item(expression)
             self.say(direction(descending, first))
-
-    def open(self) -> None:
-        """Print an opening parenthesis in the plain form."""
-        self.say("" if self.pretty else "(")
-
-    def close(self) -> None:
-        """Print a closing parenthesis in the plain form."""
-        self.say("" if self.pretty else ")")
 
     def type_name(self, oid: int, modifier: int) -> str:
         """Return the type's name with its modifier (format_type_with_typemod)."""
@@ -227,9 +228,8 @@ def cast(out: Printer, arg: n.Expression, kind: n.TypeRef, parent: n.Expression)
     elif isinstance(parent, n.RowCoerce) and isinstance(arg, n.RowExpr):
         out.write(arg, implicit=False)
     else:
-        out.open()
-        out.guarded(arg, parent, implicit=False)
-        out.close()
+        with out.parentheses():
+            out.guarded(arg, parent, implicit=False)
     out.say(f"::{out.type_name(kind.oid, kind.typmod)}")
 
 
@@ -244,25 +244,16 @@ def _call(out: Printer, node: n.FuncExpr, implicit: bool) -> None:
     if node.form is n.Form.SQL and sql_syntax.write(out, node, function):
         return
     out.say(f"{_name(function)}(")
-    for index, argument in enumerate(node.args):
-        out.say(", " if index else "")
-        if node.variadic and index == len(node.args) - 1:
-            out.say("VARIADIC ")
-        if (
-            not node.variadic
-            and function.variadic not in (0, registry.ANY)
-            and index == len(node.args) - 1
-            and isinstance(argument, n.ArrayExpr)
-        ):
-            out.say("VARIADIC ")
+    for index, argument in out.each(enumerate(node.args)):
+        is_array = function.variadic not in (0, registry.ANY) and isinstance(argument, n.ArrayExpr)
+        out.say("VARIADIC " if index == len(node.args) - 1 and (node.variadic or is_array) else "")
         out.write(argument, implicit=True)
     out.say(")")
 
 
 def _user_call(out: Printer, node: n.UserCall, implicit: bool) -> None:
     out.say(f"{out.function_name(node)}(")
-    for index, (place, name) in enumerate(node.passed):
-        out.say(", " if index else "")
+    for place, name in out.each(node.passed):
         out.say(f"{names.quote_ident(name)} => " if name else "VARIADIC " if node.variadic and place == len(node.args) - 1 else "")
         out.write(node.args[place], implicit=True)
     out.say(")")
@@ -270,43 +261,31 @@ def _user_call(out: Printer, node: n.UserCall, implicit: bool) -> None:
 
 def _operation(out: Printer, node: n.OpExpr, implicit: bool) -> None:
     name = builtin.operator(node.operator).name
-    out.open()
-    if len(node.args) == 2:
-        out.guarded(node.args[0], node, implicit=True)
-        out.say(f" {name} ")
-    else:
-        out.say(f"{name} ")
-    out.guarded(node.args[-1], node, implicit=True)
-    out.close()
+    with out.parentheses():
+        out.say("" if len(node.args) == 2 else f"{name} ")
+        for argument in out.each(node.args, f" {name} "):
+            out.guarded(argument, node, implicit=True)
 
 
 def _distinct(out: Printer, node: n.Distinct, implicit: bool) -> None:
-    out.open()
-    out.guarded(node.args[0], node, implicit=True)
-    out.say(" IS DISTINCT FROM ")
-    out.guarded(node.args[1], node, implicit=True)
-    out.close()
+    with out.parentheses():
+        for argument in out.each(node.args, " IS DISTINCT FROM "):
+            out.guarded(argument, node, implicit=True)
 
 
 def _array_operation(out: Printer, node: n.ScalarArrayOp, implicit: bool) -> None:
-    out.open()
-    out.guarded(node.args[0], node, implicit=True)
-    out.say(f" {builtin.operator(node.operator).name} {'ANY' if node.any else 'ALL'} (")
-    out.guarded(node.args[1], node, implicit=True)
-    out.say(")")
-    out.close()
+    with out.parentheses():
+        out.guarded(node.args[0], node, implicit=True)
+        out.say(f" {builtin.operator(node.operator).name} {'ANY' if node.any else 'ALL'} (")
+        out.guarded(node.args[1], node, implicit=True)
+        out.say(")")
 
 
 def _boolean(out: Printer, node: n.BoolExpr, implicit: bool) -> None:
-    out.open()
-    if node.kind is n.BoolKind.NOT:
-        out.say("NOT ")
-        out.guarded(node.args[0], node, implicit=False)
-    else:
-        for index, argument in enumerate(node.args):
-            out.say(f" {node.kind.value} " if index else "")
+    with out.parentheses():
+        out.say("NOT " if node.kind is n.BoolKind.NOT else "")
+        for argument in out.each(node.args, f" {node.kind.value} "):
             out.guarded(argument, node, implicit=False)
-    out.close()
 
 
 def _coercion(out: Printer, node: n.Relabel | n.CoerceViaIO | n.ArrayCoerce | n.RowCoerce, implicit: bool) -> None:
@@ -318,10 +297,9 @@ def _coercion(out: Printer, node: n.Relabel | n.CoerceViaIO | n.ArrayCoerce | n.
 
 
 def _collate(out: Printer, node: n.Collate, implicit: bool) -> None:
-    out.open()
-    out.guarded(node.arg, node, implicit=implicit)
-    out.say(f" COLLATE {names.quote_ident(builtin.builtins().collation_names[node.type.collation])}")
-    out.close()
+    with out.parentheses():
+        out.guarded(node.arg, node, implicit=implicit)
+        out.say(f" COLLATE {names.quote_ident(builtin.builtins().collation_names[node.type.collation])}")
 
 
 def _case(out: Printer, node: n.Case, implicit: bool) -> None:
@@ -367,8 +345,7 @@ def _array(out: Printer, node: n.ArrayExpr, implicit: bool) -> None:
 
 def _row(out: Printer, node: n.RowExpr, implicit: bool) -> None:
     out.say("ROW(")
-    for place, argument in enumerate(node.args):
-        out.say(", " if place else "")
+    for argument in out.each(node.args):
         out.element(argument, implicit=True)
     out.say(")")
 
@@ -382,21 +359,19 @@ def _row_comparison(out: Printer, node: n.RowCompare, implicit: bool) -> None:
 
 
 def _null_test(out: Printer, node: n.NullTest, implicit: bool) -> None:
-    out.open()
-    out.guarded(node.arg, node, implicit=True)
     composite = node.arg.type.oid == registry.RECORD or isinstance(node.arg, n.RowExpr)
-    if node.row or not composite:
-        out.say(" IS NULL" if node.is_null else " IS NOT NULL")
-    else:
-        out.say(" IS NOT DISTINCT FROM NULL" if node.is_null else " IS DISTINCT FROM NULL")
-    out.close()
+    with out.parentheses():
+        out.guarded(node.arg, node, implicit=True)
+        if node.row or not composite:
+            out.say(" IS NULL" if node.is_null else " IS NOT NULL")
+        else:
+            out.say(" IS NOT DISTINCT FROM NULL" if node.is_null else " IS DISTINCT FROM NULL")
 
 
 def _boolean_test(out: Printer, node: n.BooleanTest, implicit: bool) -> None:
-    out.open()
-    out.guarded(node.arg, node, implicit=False)
-    out.say(f" {node.kind.value}")
-    out.close()
+    with out.parentheses():
+        out.guarded(node.arg, node, implicit=False)
+        out.say(f" {node.kind.value}")
 
 
 def _sql_value(out: Printer, node: n.SqlValue, implicit: bool) -> None:
@@ -408,10 +383,8 @@ def _default(out: Printer, node: n.SetToDefault, implicit: bool) -> None:
 
 
 def _subscript(out: Printer, node: n.Subscript, implicit: bool) -> None:
-    bare = isinstance(node.arg, (n.ColumnRef, n.FieldSelect))
-    out.say("" if bare else "(")
-    out.write(node.arg, implicit=implicit)
-    out.say("" if bare else ")")
+    with out.parentheses(not isinstance(node.arg, (n.ColumnRef, n.FieldSelect))):
+        out.write(node.arg, implicit=implicit)
     lowers: tuple[n.Expression | None, ...] = node.lower
     for place, upper in enumerate(node.upper):
         out.say("[")
@@ -426,10 +399,9 @@ def _subscript(out: Printer, node: n.Subscript, implicit: bool) -> None:
 
 
 def _field(out: Printer, node: n.FieldSelect, implicit: bool) -> None:
-    bare = isinstance(node.arg, (n.Subscript, n.FieldSelect))
-    out.say("" if bare else "(")
-    out.write(node.arg, implicit=True)
-    out.say(("." if bare else ").") + names.quote_ident(node.name))
+    with out.parentheses(not isinstance(node.arg, (n.Subscript, n.FieldSelect))):
+        out.write(node.arg, implicit=True)
+    out.say("." + names.quote_ident(node.name))
 
 
 def _aggregate(out: Printer, node: n.Aggregate, implicit: bool) -> None:
@@ -474,8 +446,7 @@ def window(out: Printer, node: n.WindowCall) -> None:
     if node.frame.written:
         out.say(f"{' ' if node.partition or node.order else ''}{node.frame.mode} {'BETWEEN ' if node.frame.between else ''}")
         ends = (node.frame.start, node.frame.end)[: 1 + node.frame.between]
-        for place, (end, offset) in enumerate(zip(ends, node.offsets, strict=False)):
-            out.say(" AND " if place else "")
+        for end, offset in out.each(zip(ends, node.offsets, strict=False), " AND "):
             if offset is not None:
                 out.write(offset, implicit=False)
             out.say("CURRENT ROW" if end == "current" else f"{'' if offset is None else ' '}{end.upper()}")
