@@ -14,7 +14,7 @@ import errno
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field, fields
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -65,34 +65,19 @@ class PostgresError(Exception):
     """What the log says in place of `detail`; no client is told."""
     row: int | None = None
     """The index of the failing row among the rows that were checked together (`first_error`). It does not leave the process."""
+    location: InitVar[int] = -1
+    """The place of a node of the parse tree (a character offset, -1 if it has none), instead of `position`."""
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, location: int) -> None:
         super().__init__(self.message)
+        if location >= 0:
+            self.position = location + 1
 
     def __str__(self) -> str:
         return self.message
 
     def __reduce__(self) -> tuple[type[PostgresError], tuple[object, ...]]:
-        return (
-            type(self),
-            (
-                self.sqlstate,
-                self.message,
-                self.detail,
-                self.hint,
-                self.position,
-                self.context,
-                self.severity,
-                self.schema,
-                self.table,
-                self.column,
-                self.datatype,
-                self.constraint,
-                self.internal_position,
-                self.internal_query,
-                self.log_detail,
-            ),
-        )
+        return type(self), tuple(getattr(self, field.name) for field in fields(self) if field.name != "row")
 
     def within(self, context: str) -> PostgresError:
         """Add an outer line to the error's context, and return the error."""
@@ -134,15 +119,15 @@ class Notices:
         self.said.append(Notice(Severity.WARNING, sqlstate, message, detail, hint))
 
 
-def not_supported(message: str, *, detail: str | None = None, hint: str | None = None, position: int | None = None) -> PostgresError:
+def not_supported(message: str, *, detail: str | None = None, hint: str | None = None, location: int = -1) -> PostgresError:
     """Return an error 0A000: a node does not have the feature, whether PostgreSQL has it or not."""
-    return PostgresError("0A000", message, detail=detail, hint=hint, position=position)
+    return PostgresError("0A000", message, detail=detail, hint=hint, location=location)
 
 
-def existing(value: T | None, sqlstate: str, subject: str, *, position: int | None = None) -> T:
+def existing(value: T | None, sqlstate: str, subject: str, *, location: int = -1) -> T:
     """Return a value that was looked up. Raise an error that `subject` does not exist if it is None."""
     if value is None:
-        raise PostgresError(sqlstate, f"{subject} does not exist", position=position)
+        raise PostgresError(sqlstate, f"{subject} does not exist", location=location)
     return value
 
 

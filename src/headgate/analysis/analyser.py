@@ -39,7 +39,7 @@ from headgate.expression.location import location_of
 from headgate.expression.node import Expression, TypeRef
 from headgate.sql import command_tag
 from headgate.sql import names as identifiers
-from headgate.sql.parser import ParseNode, has_condition, position, unwrap, walk
+from headgate.sql.parser import ParseNode, has_condition, unwrap, walk
 
 _MATERIALIZED = {pb.CTEMaterializeAlways: True, pb.CTEMaterializeNever: False}
 
@@ -110,7 +110,7 @@ class Analyser:
             if query.DESCRIPTOR.name != "SelectStmt":
                 if not top:
                     message = "WITH clause containing a data-modifying statement must be at the top level"
-                    raise PostgresError("0A000", message, position=position(cte.location))
+                    raise PostgresError("0A000", message, location=cte.location)
                 columns, rows = self.names.modify(self, query)
                 named_columns = None if columns is None else _named(cte, columns)
                 self.ctes[cte.ctename] = Cte(cte.ctename, named_columns, rows=rows)
@@ -123,12 +123,11 @@ class Analyser:
                 )
 
     def _recursive(self, cte: ParseNode, query: ParseNode, outer: Scope | None) -> Cte:
-        where = position(cte.location)
         if query.op != pb.SETOP_UNION:
             message = f'recursive query "{cte.ctename}" does not have the form non-recursive-term UNION [ALL] recursive-term'
-            raise PostgresError("42P19", message, position=where)
+            raise PostgresError("42P19", message, location=cte.location)
         if query.sort_clause or query.HasField("limit_count") or query.HasField("limit_offset"):
-            raise not_supported("ORDER BY, OFFSET and LIMIT in a recursive query are not implemented", position=where)
+            raise not_supported("ORDER BY, OFFSET and LIMIT in a recursive query are not implemented", location=cte.location)
         first = self.select(query.larg, outer)
         if not query.all:
             _require_equality(first.columns)
@@ -260,7 +259,7 @@ def _named(cte: pb.CommonTableExpr, columns: Sequence[PlanColumn]) -> tuple[Plan
         raise PostgresError(
             "42P10",
             f'WITH query "{cte.ctename}" has {len(columns)} columns available but {len(aliases)} columns specified',
-            position=position(cte.location),
+            location=cte.location,
         )
     return tuple(renamed(columns, aliases))
 

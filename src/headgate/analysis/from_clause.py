@@ -35,7 +35,7 @@ from headgate.expression.implementation.set_returning import columns_of
 from headgate.expression.node import BoolKind, Coalesce, ColumnRef, Expression, TypeRef, joined
 from headgate.sql import names
 from headgate.sql.column_name import title
-from headgate.sql.parser import ParseNode, anded, kind, position, unwrap, walk
+from headgate.sql.parser import ParseNode, anded, kind, unwrap, walk
 from headgate.types import registry
 from headgate.types.registry import FIRST_USER_OID
 
@@ -168,7 +168,7 @@ def _range_var(analyser: Analyser, node: pb.RangeVar, locks: Sequence[RowLock]) 
         cte = analyser.ctes[node.relname]
         if cte.columns is None:
             message = f'WITH query "{node.relname}" does not have a RETURNING clause'
-            raise PostgresError("0A000", message, position=position(node.location))
+            raise PostgresError("0A000", message, location=node.location)
         own = [replace(column, key=analyser.key(column.name)) for column in cte.columns]
         table, columns = entry(analyser, own, node.alias.aliasname or node.relname, aliases)
         return CteItem((replace(table, relation_name=(None, node.relname)),), columns, cte=cte)
@@ -388,7 +388,7 @@ def function(analyser: Analyser, node: pb.RangeFunction, outer: Scope | None, le
     alias = node.alias.aliasname or name
     calls = _calls(analyser, call, name, left.scope(outer) if left is not None else Scope((), outer))
     if name == "unnest" and any(analyser.context.is_composite(bound.type.oid) for bound in calls):
-        raise not_supported("unnest of an array of rows in FROM is not supported", position=position(call.location))
+        raise not_supported("unnest of an array of rows in FROM is not supported", location=call.location)
     columns = [
         PlanColumn(own_name or name, type_ref, analyser.key(own_name or name))
         for bound in calls

@@ -144,9 +144,9 @@ def _refuse_calls(expression: Expression, context: BindContext) -> None:
     """Raise an error if an output column that GROUP BY names contains an aggregate or a window function."""
     for node in walk(expression):
         if isinstance(node, (Aggregate, Grouping)):
-            raise PostgresError("42803", "aggregate functions are not allowed in GROUP BY", position=context.position(node.location))
+            raise PostgresError("42803", "aggregate functions are not allowed in GROUP BY", location=node.location)
         if isinstance(node, WindowCall):
-            raise PostgresError("42P20", "window functions are not allowed in GROUP BY", position=context.position(node.location))
+            raise PostgresError("42P20", "window functions are not allowed in GROUP BY", location=node.location)
 
 
 class _Groups:

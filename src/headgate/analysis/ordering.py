@@ -17,7 +17,7 @@ from headgate.expression.builtin import builtins
 from headgate.expression.location import location_of
 from headgate.expression.node import ColumnRef, Expression, walk
 from headgate.sql import names
-from headgate.sql.parser import ParseNode, position, unwrap
+from headgate.sql.parser import ParseNode, unwrap
 from headgate.sql.parser import walk as walk_tree
 from headgate.types import registry
 
@@ -61,14 +61,14 @@ def unsorted(node: pb.SelectStmt) -> bool:
 def _sort(node: ParseNode, expression: Expression) -> Sort:
     item = unwrap(node)
     if item.sortby_dir == pb.SORTBY_USING:
-        raise not_supported("ORDER BY ... USING is not supported", position=position(item.location))
-    require_order(expression, position(unwrap(item.node).location))
+        raise not_supported("ORDER BY ... USING is not supported", location=item.location)
+    require_order(expression, unwrap(item.node).location)
     descending = item.sortby_dir == pb.SORTBY_DESC
     first = item.sortby_nulls == pb.SORTBY_NULLS_FIRST or (item.sortby_nulls != pb.SORTBY_NULLS_LAST and descending)
     return Sort(expression, descending, first)
 
 
-def require_order(expression: Expression, where: int | None) -> None:
+def require_order(expression: Expression, location: int) -> None:
     """Raise 42883 for a type without an ordering operator (json, xml, point)."""
     context = BindContext()
     if ordering_operator(expression.type.oid, 1, context) is None:
@@ -77,7 +77,7 @@ def require_order(expression: Expression, where: int | None) -> None:
             "42883",
             f"could not identify an ordering operator for type {shown}",
             hint="Use an explicit ordering operator or modify the query.",
-            position=where,
+            location=location,
         )
 
 
@@ -86,8 +86,7 @@ def require_equality(expression: Expression) -> None:
     context = BindContext()
     if ordering_operator(expression.type.oid, 3, context) is None and expression.type.oid not in _ONLY_EQUAL:
         shown = context.show_type(expression.type.oid)
-        where = position(location_of(expression))
-        raise PostgresError("42883", f"could not identify an equality operator for type {shown}", position=where)
+        raise PostgresError("42883", f"could not identify an equality operator for type {shown}", location=location_of(expression))
 
 
 def _item(node: ParseNode, targets: Sequence[SelectItem], scope: Scope, context: BindContext) -> Expression:
@@ -97,7 +96,7 @@ def _item(node: ParseNode, targets: Sequence[SelectItem], scope: Scope, context:
     name = plain_name(node)
     named = [target for target in targets if target.name == name] if name is not None else []
     if len({target.expression for target in named}) > 1:
-        raise PostgresError("42702", f'ORDER BY "{name}" is ambiguous', position=position(unwrap(node).location))
+        raise PostgresError("42702", f'ORDER BY "{name}" is ambiguous', location=unwrap(node).location)
     if named:
         return resolve_unknown(named[0].expression, context)
     return binder.bind(node, scope, context=context)
@@ -112,10 +111,10 @@ def place_of(node: ParseNode, count: int, clause: str) -> int | None:
     if inner.DESCRIPTOR.name != "A_Const":
         return None
     if inner.WhichOneof("val") != "ival":
-        raise PostgresError("42601", f"non-integer constant in {clause}", position=position(inner.location))
+        raise PostgresError("42601", f"non-integer constant in {clause}", location=inner.location)
     number = inner.ival.ival
     if not 1 <= number <= count:
-        raise PostgresError("42P10", f"{clause} position {number} is not in select list", position=position(inner.location))
+        raise PostgresError("42P10", f"{clause} position {number} is not in select list", location=inner.location)
     return int(number) - 1
 
 
@@ -137,7 +136,7 @@ def by_output(nodes: Sequence[pb.Node], columns: Sequence[PlanColumn]) -> list[S
         name = plain_name(inner, "*VALUES*")  # PostgreSQL's name of VALUES, which the text of a view has
         column = columns[place] if place is not None else next((candidate for candidate in columns if candidate.name == name), None)
         if column is None and name is not None:
-            raise PostgresError("42703", f'column "{name}" does not exist', position=position(inner.location))
+            raise PostgresError("42703", f'column "{name}" does not exist', location=inner.location)
         if column is None:
             raise PostgresError(
                 "0A000",

@@ -15,7 +15,7 @@ from headgate.errors import PostgresError
 from headgate.expression import builtin
 from headgate.expression.node import Aggregate, FuncExpr, WindowCall, walk
 from headgate.sql import command_tag
-from headgate.sql.parser import position, unwrap
+from headgate.sql.parser import unwrap
 
 
 def of_query(node: pb.SelectStmt, inherited: Sequence[RowLock], ctes: Container[str], *, in_view: bool) -> tuple[RowLock, ...]:
@@ -75,13 +75,13 @@ def _check_named(clause: pb.LockingClause, strength: str, node: pb.SelectStmt, c
         name = unwrap(item)
         if name.schemaname or name.catalogname:
             message = f"{strength} must specify unqualified relation names"
-            raise PostgresError("42601", message, position=position(name.location))
+            raise PostgresError("42601", message, location=name.location)
         if name.relname not in unlockable:
             message = f'relation "{name.relname}" in {strength} clause not found in FROM clause'
-            raise PostgresError("42P01", message, position=position(name.location))
+            raise PostgresError("42P01", message, location=name.location)
         if unlockable[name.relname]:
             message = f"{strength} cannot be applied to {unlockable[name.relname]}"
-            raise PostgresError("0A000", message, position=position(name.location))
+            raise PostgresError("0A000", message, location=name.location)
 
 
 def _named(items: Sequence[pb.Node], ctes: Container[str]) -> Iterator[tuple[str, str]]:

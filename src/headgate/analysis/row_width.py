@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from postgast import pg_query_pb2 as pb
 
 from headgate.errors import PostgresError
-from headgate.sql.parser import beginning, position
+from headgate.sql.parser import beginning
 
 WORDS = {pb.SETOP_UNION: "UNION", pb.SETOP_INTERSECT: "INTERSECT", pb.SETOP_EXCEPT: "EXCEPT"}
 
@@ -18,7 +18,7 @@ WORDS = {pb.SETOP_UNION: "UNION", pb.SETOP_INTERSECT: "INTERSECT", pb.SETOP_EXCE
 def require_like_first(row: Sequence[pb.Node], first: Sequence[pb.Node]) -> None:
     """Raise 42601 if a row of VALUES has another length than the first row (transformValuesClause)."""
     if len(row) != len(first):
-        raise PostgresError("42601", "VALUES lists must all be the same length", position=position(beginning(row[0])))
+        raise PostgresError("42601", "VALUES lists must all be the same length", location=beginning(row[0]))
 
 
 def require_equal_sides(node: pb.SelectStmt, left: Sequence[object], right: Sequence[object]) -> None:
@@ -30,5 +30,5 @@ def require_equal_sides(node: pb.SelectStmt, left: Sequence[object], right: Sequ
         first = node.rarg
         while first.op != pb.SETOP_NONE:
             first = first.larg
-        where = position(beginning(first.target_list[0])) if first.target_list else None
-        raise PostgresError("42601", f"each {WORDS[node.op]} query must have the same number of columns", position=where)
+        location = beginning(first.target_list[0]) if first.target_list else -1
+        raise PostgresError("42601", f"each {WORDS[node.op]} query must have the same number of columns", location=location)

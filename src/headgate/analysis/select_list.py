@@ -19,7 +19,7 @@ from headgate.expression.binding.scope import Scope, ScopeTable, find_table
 from headgate.expression.node import ColumnRef, Const, TypeRef
 from headgate.sql import names
 from headgate.sql.column_name import title
-from headgate.sql.parser import position, unwrap
+from headgate.sql.parser import unwrap
 from headgate.types import registry
 
 
@@ -65,7 +65,7 @@ def _star(node: pb.ColumnRef, source: Names, scope: Scope) -> list[SelectItem]:
     parts = names.strings(list(node.fields)[:-1])
     if not parts:
         if not source.tables:
-            raise PostgresError("42601", "SELECT * with no tables specified is not valid", position=position(node.location))
+            raise PostgresError("42601", "SELECT * with no tables specified is not valid", location=node.location)
         names_of_tables = {column.key: table.name for table in source.tables for column in table.columns}
         return [_target(column, names_of_tables.get(column.key, ""), node.location) for column in source.star]
     table, levels = find_table(parts[-1], parts[-2] if len(parts) > 1 else None, scope, node.location)
@@ -87,7 +87,7 @@ def _fields(node: pb.A_Indirection, scope: Scope, context: BindContext) -> list[
     row = indirection.bind(pb.A_Indirection(arg=node.arg, indirection=node.indirection[:-1]), scope, context, binder.bind_raw)
     columns = indirection.fields(row, context)
     if columns is None:
-        raise not_supported("expanding this row is not supported", position=position(row.location))
+        raise not_supported("expanding this row is not supported", location=row.location)
     return [SelectItem(name, indirection.field(row, name, context), None) for name, _ in columns]
 
 

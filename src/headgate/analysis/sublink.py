@@ -15,7 +15,7 @@ from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.scope import Scope
 from headgate.expression.node import BOOLEAN, CaseTest, Expression, RowExpr, SubLink, TypeRef
 from headgate.sql import names
-from headgate.sql.parser import position, written
+from headgate.sql.parser import written
 from headgate.types import registry
 
 _KINDS = {pb.EXISTS_SUBLINK: "EXISTS", pb.EXPR_SUBLINK: "EXPR", pb.ANY_SUBLINK: "ANY", pb.ALL_SUBLINK: "ALL",
@@ -26,12 +26,12 @@ def bound(node: pb.SubLink, scope: Scope, context: BindContext, columns: Sequenc
     """Return the SubLink over a planned `query` with columns of these types. Raise 42601 or 42804 if they do not fit."""
     word = _KINDS.get(node.sub_link_type)
     if word is None:
-        raise not_supported("this kind of subquery is not supported", position=position(node.location))
+        raise not_supported("this kind of subquery is not supported", location=node.location)
     source = written(node.subselect)
     if word == "EXISTS":
         return SubLink(type=BOOLEAN, kind=word, query=query, source=source, location=node.location)
     if len(columns) != 1 and word in ("EXPR", "ARRAY"):
-        raise PostgresError("42601", "subquery must return only one column", position=position(node.location))
+        raise PostgresError("42601", "subquery must return only one column", location=node.location)
     if word == "EXPR":
         return SubLink(type=columns[0], kind=word, query=query, source=source, location=node.location)
     if word == "ARRAY":
@@ -40,7 +40,7 @@ def bound(node: pb.SubLink, scope: Scope, context: BindContext, columns: Sequenc
         return SubLink(type=over, kind=word, query=query, source=source, location=node.location)
     test = _test(node, binder.bind_raw(node.testexpr, scope, context), columns, context)
     if test.type.oid != registry.BOOL:
-        raise PostgresError("42804", "row comparison operator must yield type boolean", position=position(node.location))
+        raise PostgresError("42804", "row comparison operator must yield type boolean", location=node.location)
     return SubLink(type=BOOLEAN, kind=word, query=query, source=source, test=test, location=node.location)
 
 
@@ -50,7 +50,7 @@ def _test(node: pb.SubLink, left: Expression, columns: Sequence[TypeRef], contex
     width = len(left.args) if isinstance(left, RowExpr) else 1
     if width != len(columns):
         few = "few" if width > len(columns) else "many"
-        raise PostgresError("42601", f"subquery has too {few} columns", position=position(node.location))
+        raise PostgresError("42601", f"subquery has too {few} columns", location=node.location)
     values = [CaseTest(type=column, location=place) for place, column in enumerate(columns)]
     if not isinstance(left, RowExpr):
         return operators.make(name, left, values[0], context, node.location)

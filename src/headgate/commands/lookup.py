@@ -185,7 +185,7 @@ def source(cursor: Cursor, context: SessionContext, node: pb.RangeVar, *, check:
         error.position = position(node.location)
         raise
     if relation is None:
-        raise PostgresError("42P01", f'relation "{shown(node)}" does not exist', position=position(node.location))
+        raise PostgresError("42P01", f'relation "{shown(node)}" does not exist', location=node.location)
     return relation
 
 
@@ -198,7 +198,7 @@ def queried(cursor: Cursor, context: SessionContext, node: pb.RangeVar, *, check
         named = named if oid in (None, named.oid) else None
     relation = named or source(cursor, context, node, check=check)
     if relation.kind in INDEX_KINDS:
-        raise PostgresError("42809", f'"{relation.name}" is an index', position=position(node.location))
+        raise PostgresError("42809", f'"{relation.name}" is an index', location=node.location)
     if named is None and relation.oid < FIRST_USER_OID:
         return system_relation(relation.schema, relation.name, context.announced, context.database) or relation
     return relation

@@ -22,7 +22,7 @@ from headgate.expression.binding.scope import EMPTY, Scope, ScopeColumn, relatio
 from headgate.expression.deparsing import deparse
 from headgate.expression.node import ColumnRef, Const, Expression, FuncExpr, Relabel, SqlValue, TypeRef, UserCall, walk
 from headgate.sql.names import quote_ident
-from headgate.sql.parser import ParseNode, parse_expression, position
+from headgate.sql.parser import ParseNode, parse_expression
 from headgate.types import registry
 from headgate.types.text_column import PLAIN, TextSettings
 
@@ -56,7 +56,7 @@ def default(node: ParseNode, column: Column, forms: TextSettings) -> str | None:
     bound = binder.bind_default(node, type_of(column), column.name, context=bind)
     for node_part in walk(bound):
         if isinstance(node_part, ColumnRef):
-            raise PostgresError("0A000", "cannot use column reference in DEFAULT expression", position=position(node_part.location))
+            raise PostgresError("0A000", "cannot use column reference in DEFAULT expression", location=node_part.location)
     if isinstance(bound, Const) and bound.value is None:
         return None
     return deparse.stored(bound)
@@ -68,9 +68,7 @@ def check(node: ParseNode, columns: Iterable[Column], table: str, forms: TextSet
     bound = binder.bind_condition(node, scope_of(columns, table), "CHECK", context=bind)
     for part in walk(bound):
         if isinstance(part, ColumnRef) and part.attnum < 0 and part.name != "tableoid":
-            raise PostgresError(
-                "42P10", f'system column "{part.name}" reference in check constraint is invalid', position=position(part.location)
-            )
+            raise PostgresError("42P10", f'system column "{part.name}" reference in check constraint is invalid', location=part.location)
     return deparse.stored(bound), tuple(sorted({part.attnum for part in walk(bound) if isinstance(part, ColumnRef) and part.attnum > 0}))
 
 
@@ -96,17 +94,17 @@ def generated(
                 "42P17",
                 "cannot use whole-row variable in column generation expression",
                 detail="This would cause the generated column to depend on its own value.",
-                position=position(part.location),
+                location=part.location,
             )
         if isinstance(part, ColumnRef) and part.attnum < 0 and part.name != "tableoid":
             message = f'cannot use system column "{part.name}" in column generation expression'
-            raise PostgresError("42P10", message, position=position(part.location))
+            raise PostgresError("42P10", message, location=part.location)
         if isinstance(part, ColumnRef) and part.name in generated_names:
             raise PostgresError(
                 "42P17",
                 f'cannot use generated column "{part.name}" in column generation expression',
                 detail="A generated column cannot reference another generated column.",
-                position=position(part.location),
+                location=part.location,
             )
     if not immutable(result):
         raise PostgresError("42P17", "generation expression is not immutable")

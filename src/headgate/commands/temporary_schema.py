@@ -16,7 +16,6 @@ from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Relation
 from headgate.commands import privilege
 from headgate.errors import PostgresError
-from headgate.sql.parser import position
 
 if TYPE_CHECKING:
     from headgate.commands.session import Session
@@ -29,7 +28,7 @@ def wanted(node: pb.RangeVar) -> bool:
     """Return whether a RangeVar to create is a temporary relation. Raise 42P16 if it is in another schema."""
     if node.relpersistence == "t":
         if node.schemaname and not _is_temporary(node.schemaname):
-            raise PostgresError("42P16", "cannot create temporary relation in non-temporary schema", position=position(node.location))
+            raise PostgresError("42P16", "cannot create temporary relation in non-temporary schema", location=node.location)
         return True
     if node.schemaname and _is_temporary(node.schemaname):
         if node.relpersistence == "u":

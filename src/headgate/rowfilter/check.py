@@ -33,12 +33,7 @@ def check(expression: n.Expression, context: BindContext) -> None:
     for node in n.walk(expression):
         detail = refusal(node)
         if detail is not None:
-            raise PostgresError(
-                "0A000",
-                "invalid publication WHERE expression",
-                detail=detail,
-                position=context.position(location_of(node)),
-            )
+            raise PostgresError("0A000", "invalid publication WHERE expression", detail=detail, location=location_of(node))
 
 
 def refuse_named_arguments(where: ParseNode) -> None:

@@ -106,12 +106,12 @@ def type_name(node: pb.TypeName, types: registry.TypeRegistry | None = None) -> 
         registry.check_schema(parts[-2], known)
     pg_type = known.find_name(parts[-1], parts[-2] if len(parts) > 1 else None)
     if node.setof or node.pct_type or pg_type is None:
-        raise PostgresError("42704", f'type "{shown_type(node)}" does not exist', position=position(node.location))
+        raise PostgresError("42704", f'type "{shown_type(node)}" does not exist', location=node.location)
     modifier = -1
     if node.typmods:
         values = [value for typmod_node in node.typmods if (value := _integer_constant(typmod_node)) is not None]
         if len(values) < len(node.typmods):
-            raise PostgresError("42601", "type modifiers must be simple constants or identifiers", position=position(node.location))
+            raise PostgresError("42601", "type modifiers must be simple constants or identifiers", location=node.location)
         try:
             modifier = _modifier(pg_type, values)
         except PostgresError as error:
@@ -121,7 +121,7 @@ def type_name(node: pb.TypeName, types: registry.TypeRegistry | None = None) -> 
         if pg_type.is_array:
             return pg_type.oid, modifier
         if not pg_type.array:
-            raise PostgresError("42704", f'type "{shown_type(node)}" does not exist', position=position(node.location))
+            raise PostgresError("42704", f'type "{shown_type(node)}" does not exist', location=node.location)
         return pg_type.array, modifier
     return pg_type.oid, modifier
 

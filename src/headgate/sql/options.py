@@ -12,7 +12,7 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.errors import PostgresError
 from headgate.sql.names import shown_type
-from headgate.sql.parser import ParseNode, position, unwrap
+from headgate.sql.parser import ParseNode, unwrap
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def options(nodes: Iterable[pb.Node]) -> list[Option]:
 
 
 def conflicting(option: Option) -> PostgresError:
-    return PostgresError("42601", "conflicting or redundant options", position=position(option.location))
+    return PostgresError("42601", "conflicting or redundant options", location=option.location)
 
 
 def unique(nodes: Iterable[pb.Node]) -> dict[str, Option]:

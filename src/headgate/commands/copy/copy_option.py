@@ -17,7 +17,6 @@ from headgate.settings import encoding as encodings
 from headgate.settings.encoding import UTF8, Encoding
 from headgate.sql import names
 from headgate.sql.options import Option, unique
-from headgate.sql.parser import position
 
 
 class Header(enum.Enum):
@@ -69,7 +68,7 @@ def read(nodes: Iterable[pb.Node], client: Encoding, *, from_client: bool) -> Co
     options = unique(nodes)
     for name, option in options.items():
         if name not in _KNOWN:
-            raise PostgresError("42601", f'option "{name}" not recognized', position=position(option.location))
+            raise PostgresError("42601", f'option "{name}" not recognized', location=option.location)
     kind = _format(options["format"], from_client=from_client) if "format" in options else "text"
     typed = kind in ("binary", "arrow")
     for name in ("delimiter", "null"):
@@ -111,9 +110,9 @@ def read(nodes: Iterable[pb.Node], client: Encoding, *, from_client: bool) -> Co
 def _format(option: Option, *, from_client: bool) -> str:
     kind = option.text()
     if kind not in ("text", "csv", "binary", "arrow"):
-        raise PostgresError("22023", f'COPY format "{kind}" not recognized', position=position(option.location))
+        raise PostgresError("22023", f'COPY format "{kind}" not recognized', location=option.location)
     if kind == "arrow" and from_client:
-        raise not_supported("COPY FROM in format arrow is not supported", position=position(option.location))
+        raise not_supported("COPY FROM in format arrow is not supported", location=option.location)
     return kind
 
 
@@ -144,7 +143,7 @@ def _read_force(option: Option, kind: str, *, from_client: bool) -> tuple[str, .
         columns = tuple(names.strings(option.node.items))
     else:
         message = f'argument to option "{option.name}" must be a list of column names'
-        raise PostgresError("22023", message, position=position(option.location))
+        raise PostgresError("22023", message, location=option.location)
     word = option.name.replace("_", " ")
     if kind != "csv":
         raise PostgresError("0A000", f"COPY {word} available only in CSV mode")
@@ -157,10 +156,10 @@ def _encoding(option: Option) -> Encoding:
     name = encodings.canonical_name(option.text())
     if name is None:
         message = 'argument to option "encoding" must be a valid encoding name'
-        raise PostgresError("22023", message, position=position(option.location))
+        raise PostgresError("22023", message, location=option.location)
     encoding = encodings.find(name)
     if encoding is None:
-        raise not_supported(f"conversion between {name} and UTF8 is not supported", position=position(option.location))
+        raise not_supported(f"conversion between {name} and UTF8 is not supported", location=option.location)
     return encoding
 
 

@@ -16,7 +16,7 @@ from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, existing, not_supported
 from headgate.sql.options import unique
-from headgate.sql.parser import position, unwrap
+from headgate.sql.parser import unwrap
 
 _ACCEPTED = {"encoding", "lc_collate", "lc_ctype", "locale", "tablespace", "allow_connections", "connection_limit", "is_template", "owner",
              "template",             "locale_provider", "icu_locale", "strategy", "oid", "collation_version"}  # fmt: skip
@@ -33,7 +33,7 @@ def create(node: pb.CreatedbStmt, session: Session) -> CommandResult:
     options = unique(node.options)
     for name, option in options.items():
         if name not in _ACCEPTED:
-            raise PostgresError("42601", f'option "{name}" not recognized', position=position(option.location))
+            raise PostgresError("42601", f'option "{name}" not recognized', location=option.location)
     if "encoding" in options and options["encoding"].node is not None and options["encoding"].text().lower() not in _UTF8:
         raise not_supported(f'encoding "{options["encoding"].text()}" is not supported', hint="A node stores text as UTF8.")
     provider = options["locale_provider"].text().lower() if "locale_provider" in options else "libc"
@@ -73,7 +73,7 @@ def drop(node: pb.DropdbStmt, session: Session) -> CommandResult:
     options = unique(node.options)
     for name, option in options.items():
         if name != "force":
-            raise PostgresError("42601", f'unrecognized DROP DATABASE option "{name}"', position=position(option.location))
+            raise PostgresError("42601", f'unrecognized DROP DATABASE option "{name}"', location=option.location)
     database = databases.lookup(cursor, node.dbname)
     if database is None:
         lookup.skip_missing(session, "3D000", f'database "{node.dbname}"', missing_ok=node.missing_ok)

@@ -20,7 +20,7 @@ from headgate.commands.session import Session
 from headgate.errors import PostgresError
 from headgate.sql import names
 from headgate.sql.options import Option, options
-from headgate.sql.parser import ParseNode, position, unwrap
+from headgate.sql.parser import ParseNode, unwrap
 
 _OF_ANALYZE = frozenset({"verbose", "skip_locked"})
 _OF_VACUUM = _OF_ANALYZE | {
@@ -58,7 +58,7 @@ def _vacuum_options(node: ParseNode, word: str) -> dict[str, bool]:
     chosen: dict[str, bool] = {}
     for option in options(node.options):
         if option.name not in known_options:
-            raise PostgresError("42601", f'unrecognized {word} option "{option.name}"', position=position(option.location))
+            raise PostgresError("42601", f'unrecognized {word} option "{option.name}"', location=option.location)
         if option.name == "parallel":
             chosen["parallel"] = _workers(option) > 0
         elif option.name == "index_cleanup" and (option.value or "auto").lower() == "auto":
@@ -73,11 +73,10 @@ def _vacuum_options(node: ParseNode, word: str) -> dict[str, bool]:
 
 
 def _workers(option: Option) -> int:
-    where = position(option.location)
     if option.value is None:
-        raise PostgresError("42601", f"parallel option requires a value between 0 and {_MOST_WORKERS}", position=where)
+        raise PostgresError("42601", f"parallel option requires a value between 0 and {_MOST_WORKERS}", location=option.location)
     if not 0 <= option.integer() <= _MOST_WORKERS:
-        raise PostgresError("42601", f"parallel workers for vacuum must be between 0 and {_MOST_WORKERS}", position=where)
+        raise PostgresError("42601", f"parallel workers for vacuum must be between 0 and {_MOST_WORKERS}", location=option.location)
     return option.integer()
 
 
@@ -94,7 +93,7 @@ def reindex(node: ParseNode, session: Session) -> CommandResult:
     """Execute REINDEX, which does nothing because indexes hold no data."""
     for option in options(node.params):
         if option.name not in _OF_REINDEX:
-            raise PostgresError("42601", f'unrecognized REINDEX option "{option.name}"', position=position(option.location))
+            raise PostgresError("42601", f'unrecognized REINDEX option "{option.name}"', location=option.location)
         if option.name != "tablespace":
             option.boolean()
     transaction = session.begin_statement()

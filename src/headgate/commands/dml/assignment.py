@@ -25,7 +25,7 @@ from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.part_assignment import Target
 from headgate.expression.binding.scope import Scope, column_of
 from headgate.expression.node import Expression, SetToDefault
-from headgate.sql.parser import ParseNode, beginning, position, unwrap
+from headgate.sql.parser import ParseNode, beginning, unwrap
 from headgate.storage.spark.persisted import persisted, places
 from headgate.types.storage import spark_type
 
@@ -42,9 +42,7 @@ def set_list(targets: Sequence[pb.Node], planner: Planner, relation: Relation, s
         bound = source
         column = relation.column(target.name)
         if column is None:
-            raise PostgresError(
-                "42703", f'column "{target.name}" of relation "{relation.name}" does not exist', position=position(target.location)
-            )
+            raise PostgresError("42703", f'column "{target.name}" of relation "{relation.name}" does not exist', location=target.location)
         if target.name in values and not (target.indirection and target.name in parts):
             raise PostgresError("42601", f'multiple assignments to same column "{target.name}"')
         if target.indirection:
@@ -96,9 +94,9 @@ def _of_row(node: pb.MultiAssignRef, rows: list[ParseNode], planner: Planner, sc
             rows[:] = [unwrap(arg) for arg in source.args]
         else:
             message = "source for a multiple-column UPDATE item must be a sub-SELECT or ROW() expression"
-            raise not_supported(message, position=position(beginning(source)))
+            raise not_supported(message, location=beginning(source))
         if len(rows) != node.ncolumns:
-            raise PostgresError("42601", "number of columns does not match number of values", position=position(source.location))
+            raise PostgresError("42601", "number of columns does not match number of values", location=source.location)
     return rows[node.colno - 1]
 
 

@@ -41,7 +41,7 @@ from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.part_assignment import Target
 from headgate.expression.binding.scope import EMPTY
 from headgate.expression.node import Const, Expression, FuncExpr, Param, SetToDefault, TypeRef
-from headgate.sql.parser import ParseNode, beginning, position, unwrap, walk
+from headgate.sql.parser import ParseNode, beginning, unwrap, walk
 from headgate.types.registry import FIRST_USER_OID
 from headgate.types.resultset import ResultSet
 from headgate.types.storage import NO_COLUMN, arrow_type
@@ -204,14 +204,12 @@ def target_columns(node: pb.InsertStmt, relation: Relation, *, parts: bool = Fal
         column = relation.column(target_node.name)
         if column is None:
             raise PostgresError(
-                "42703",
-                f'column "{target_node.name}" of relation "{relation.name}" does not exist',
-                position=position(target_node.location),
+                "42703", f'column "{target_node.name}" of relation "{relation.name}" does not exist', location=target_node.location
             )
         if target_node.indirection and not parts:
-            raise not_supported("assigning to a part of a column is not supported", position=position(target_node.location))
+            raise not_supported("assigning to a part of a column is not supported", location=target_node.location)
         if column in whole or (column in columns and not target_node.indirection):
-            raise PostgresError("42701", f'column "{target_node.name}" specified more than once', position=position(target_node.location))
+            raise PostgresError("42701", f'column "{target_node.name}" specified more than once', location=target_node.location)
         columns.append(column)
         if not target_node.indirection:
             whole.add(column)
@@ -283,9 +281,9 @@ def require_width(values: Sequence[pb.Node], named: Sequence[pb.Node], columns: 
     """Raise 42601 if there are more values than columns, or fewer values than columns that the statement names."""
     width = len(values)
     if width > len(columns):
-        raise PostgresError("42601", "INSERT has more expressions than target columns", position=position(beginning(values[len(columns)])))
+        raise PostgresError("42601", "INSERT has more expressions than target columns", location=beginning(values[len(columns)]))
     if named and width < len(columns):
-        raise PostgresError("42601", "INSERT has more target columns than expressions", position=position(unwrap(named[width]).location))
+        raise PostgresError("42601", "INSERT has more target columns than expressions", location=unwrap(named[width]).location)
 
 
 def _values(
@@ -387,7 +385,7 @@ def _select(plan: Plan, node: pb.InsertStmt, planner: Planner, writer: NewRows, 
         raise PostgresError("42601", "INSERT has more expressions than target columns")
     if node.cols and len(plan.columns) < len(columns):
         raise PostgresError(
-            "42601", "INSERT has more target columns than expressions", position=position(unwrap(node.cols[len(plan.columns)]).location)
+            "42601", "INSERT has more target columns than expressions", location=unwrap(node.cols[len(plan.columns)]).location
         )
     values: dict[str, Expression] = {}
     for place, (source, column) in enumerate(zip(plan.columns, columns, strict=False)):

@@ -36,7 +36,7 @@ from headgate.errors import PostgresError, existing, not_supported
 from headgate.expression.binding import binder
 from headgate.expression.deparsing import deparse
 from headgate.expression.node import ColumnRef, Expression, conjuncts, walk
-from headgate.sql.parser import position, unwrap
+from headgate.sql.parser import unwrap
 from headgate.storage.delta.file_action import Action
 from headgate.storage.partitioned import Fence, Part
 from headgate.storage.spark.column_name import quoted
@@ -70,7 +70,7 @@ def analyse(node: pb.InsertStmt, planner: Planner, relation: Relation) -> None:
         if not clause.HasField("infer"):
             raise PostgresError(
                 "42601", "ON CONFLICT DO UPDATE requires inference specification or constraint name",
-                hint="For example, ON CONFLICT (column_name).", position=position(clause.location),
+                hint="For example, ON CONFLICT (column_name).", location=clause.location
             )  # fmt: skip
         ours, star = from_clause.named_table(planner, relation, node.relation.alias.aliasname or relation.name, None)
         theirs, _ = from_clause.named_table(planner, relation, "excluded", None)

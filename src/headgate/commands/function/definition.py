@@ -38,7 +38,7 @@ from headgate.expression.location import location_of
 from headgate.expression.node import TypeRef
 from headgate.sql import names, setting
 from headgate.sql.options import Option, options
-from headgate.sql.parser import ParseNode, position, unwrap
+from headgate.sql.parser import ParseNode, unwrap
 from headgate.types import registry
 
 _MODES = {pb.FUNC_PARAM_IN: "i", pb.FUNC_PARAM_OUT: "o", pb.FUNC_PARAM_INOUT: "b", pb.FUNC_PARAM_VARIADIC: "v", pb.FUNC_PARAM_TABLE: "t",
@@ -100,7 +100,7 @@ def _unique(nodes: Sequence[pb.Node]) -> dict[str, Option]:
     for place, option in enumerate(_options(nodes)):
         key = f"set {place}" if option.name == "set" else option.name
         if key in by_name:
-            raise PostgresError("42601", "conflicting or redundant options", position=position(option.location))
+            raise PostgresError("42601", "conflicting or redundant options", location=option.location)
         by_name[key] = option
     return by_name
 
@@ -178,7 +178,7 @@ def _default(node: ParseNode, oid: int, session: Session) -> str | None:
     default = bound if oid in POLYMORPHIC else coerce(bound, kind, Reach.ASSIGNMENT, context)
     if default is None:
         message = f"argument of DEFAULT must be type {context.show_type(oid)}, not type {context.show_type(bound.type.oid)}"
-        raise PostgresError("42804", message, position=context.position(location_of(bound)))
+        raise PostgresError("42804", message, location=location_of(bound))
     return deparse.stored(default)
 
 
@@ -233,7 +233,7 @@ def _result(node: pb.CreateFunctionStmt, arguments: Sequence[Argument], kind: st
 def _with_options(function: UserFunction, options: Iterable[Option], session: Session) -> UserFunction:
     for option in options:
         if function.kind == "p" and option.name not in ("security", "set"):
-            raise PostgresError("42P13", "invalid attribute in procedure definition", position=position(option.location))
+            raise PostgresError("42P13", "invalid attribute in procedure definition", location=option.location)
         match option.name:
             case "volatility":
                 function = replace(function, volatility=_VOLATILITY[option.text()])
@@ -260,7 +260,7 @@ def _with_options(function: UserFunction, options: Iterable[Option], session: Se
             case "set":
                 function = replace(function, config=_config(function.config, option, session))
             case _:
-                raise not_supported(f"the function option {option.name.upper()} is not supported", position=position(option.location))
+                raise not_supported(f"the function option {option.name.upper()} is not supported", location=option.location)
     return function
 
 

@@ -26,7 +26,7 @@ from headgate.expression.binding.signature import POLYMORPHIC
 from headgate.expression.builtin import Function
 from headgate.expression.node import ArrayExpr, ColumnRef, Expression, TypeRef
 from headgate.sql import names
-from headgate.sql.parser import parse_expression, position, unwrap
+from headgate.sql.parser import parse_expression, unwrap
 from headgate.types import registry
 
 CALL_ARGUMENTS = {"construct": "CALL arguments", "refuse_subquery": "cannot use subquery in CALL argument"}
@@ -101,7 +101,7 @@ def choose_function(node: pb.FuncCall, candidates: Sequence[UserFunction], args:
     if function.kind == "p":
         shown = f"{function.name}({', '.join(registry.format_type(oid) for oid in function.types)})"
         hint = "To call a procedure, use CALL."
-        raise PostgresError("42809", f"{shown} is a procedure", hint=hint, position=context.position(node.location))
+        raise PostgresError("42809", f"{shown} is a procedure", hint=hint, location=node.location)
     return choice
 
 
@@ -135,9 +135,9 @@ def _no_procedure(node: pb.FuncCall, candidates: Sequence[UserFunction], values:
     is_builtin = overload_resolution.among(same_named, [value.type.oid for value in values], BindContext()) is not None
     if is_builtin or any(candidate.kind == "f" for candidate in candidates):
         hint = "To call a function, use SELECT."
-        return PostgresError("42809", f"{shown} is not a procedure", hint=hint, position=position(node.location))
+        return PostgresError("42809", f"{shown} is not a procedure", hint=hint, location=node.location)
     hint = "No procedure matches the given name and argument types. You might need to add explicit type casts."
-    return PostgresError("42883", f"procedure {shown} does not exist", hint=hint, position=position(node.location))
+    return PostgresError("42883", f"procedure {shown} does not exist", hint=hint, location=node.location)
 
 
 def choose_bound(

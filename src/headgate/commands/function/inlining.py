@@ -21,14 +21,14 @@ from headgate.sql.parser import parse
 _PLAIN_SELECT = frozenset({"target_list", "limit_option", "op"})
 
 
-def body(function: UserFunction, context: BindContext, where: int | None) -> Expression:
+def body(function: UserFunction, context: BindContext, location: int) -> Expression:
     """Return the expression of an SQL function, over its arguments as parameters. Raise 0A000 if its body is not one expression.
 
-    `where`: the position of the call, for the error.
+    `location`: the place of the call, for the error.
     """
     refusal = not_supported(
         f"calling the function {names.quote_ident(function.name)} for each row is not supported",
-        detail="Its body is more than the SELECT of one expression.", position=where,
+        detail="Its body is more than the SELECT of one expression.", location=location
     )  # fmt: skip
     statements = parse(function.body)
     if len(statements) != 1 or statements[0].kind != "SelectStmt":

@@ -122,11 +122,11 @@ class Resolver:
 
     def _bound(self, function: UserFunction, inputs: Sequence[Expression], node: pb.FuncCall, context: BindContext) -> UserCall:
         session = self._session
-        where = context.position(node.location)
+        location = node.location
         if function.is_set and not context.sets:
-            raise PostgresError("0A000", f"set-returning functions are not allowed in {clause(context)}", position=where)
+            raise PostgresError("0A000", f"set-returning functions are not allowed in {clause(context)}", location=location)
         if function.is_set:
-            raise not_supported("a set-returning function of one's own is only supported in FROM", position=where)
+            raise not_supported("a set-returning function of one's own is only supported in FROM", location=location)
         cursor = session.begin_statement().cursor
         visible = function.schema in lookup.search_path(cursor, session.context)
         same_named = builtin.builtins().functions_named.get(function.name, ())
@@ -149,7 +149,7 @@ class Resolver:
         self._inlined.append(function.oid)
         try:
             with call.acting(function, session):
-                inlined = inlining.body(function, context, where)
+                inlined = inlining.body(function, context, location)
         except PostgresError as error:
             if error.sqlstate != "0A000":
                 raise

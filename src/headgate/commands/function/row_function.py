@@ -161,7 +161,7 @@ class _RowHost(SessionHost):
             type=type_of(function.result), function=function.oid, schema="", name=function.name, args=tuple(inputs), strict=function.strict
         )
         if self._library.programs[function.oid].tree is None:
-            return replace(user_call, body=inlining.body(function, context, None))
+            return replace(user_call, body=inlining.body(function, context, -1))
         return replace(user_call, compute=RowFunction(function, self._library, self._depth + 1))
 
     # ---- without a session --------------------------------------------------------------------------------

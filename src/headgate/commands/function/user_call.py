@@ -32,7 +32,7 @@ from headgate.expression.node import TypeRef, UserCall
 from headgate.plpgsql.interpreter import Execution
 from headgate.plpgsql.scope import Value
 from headgate.sql import names
-from headgate.sql.parser import ParseNode, position, unwrap, walk
+from headgate.sql.parser import ParseNode, unwrap, walk
 from headgate.sql.statement import type_name
 from headgate.types import registry
 from headgate.types.text import record
@@ -152,7 +152,7 @@ class _Calls:
                 return
             function, arguments = self._chosen(inner, candidates)
             if function.is_set:
-                self._put_set(node, function, arguments, position(inner.location))
+                self._put_set(node, function, arguments, inner.location)
             else:
                 self._put(node, self._value(function, arguments))
         else:
@@ -254,14 +254,14 @@ class _Calls:
         else:
             _constant(node, registry.TEXT if kind in (registry.VOID, registry.RECORD) else kind, text)
 
-    def _put_set(self, node: ParseNode, function: UserFunction, inputs: Sequence[Value], where: int | None) -> None:
+    def _put_set(self, node: ParseNode, function: UserFunction, inputs: Sequence[Value], location: int) -> None:
         """Replace a call that returns a set by ``unnest`` of an array of its values. Raise 0A000 for a set of records or of arrays."""
         columns, rows = self._rows(function, inputs, pb.RangeFunction())
         is_row = self._host.types.is_row(TypeRef(function.result))
         kind = function.result if is_row else columns[0][1].oid
         array = registry.known().by_oid(kind).array if kind != registry.RECORD else 0
         if not array:
-            raise not_supported("a function that returns a set of records or of arrays is only supported in FROM", position=where)
+            raise not_supported("a function that returns a set of records or of arrays is only supported in FROM", location=location)
         texts = [record.print_record(row) if is_row else row[0] for row in rows]
         text = self._host.array_of([Value(TypeRef(kind), text) for text in texts], array).text
         node.Clear()
@@ -299,7 +299,7 @@ class _Calls:
             return [(output.name or f"column{place}", TypeRef(output.type_oid)) for place, output in enumerate(function.outputs, 1)]
         if function.result == registry.RECORD:
             message = 'a column definition list is required for functions returning "record"'
-            raise PostgresError("42601", message, position=position(unwrap(unwrap(scan.functions[0]).items[0]).location))
+            raise PostgresError("42601", message, location=unwrap(unwrap(scan.functions[0]).items[0]).location)
         return list(fields) or [(function.name, kind)]
 
 
@@ -314,7 +314,7 @@ def _defined_columns(function: UserFunction, scan: pb.RangeFunction, *, is_row: 
         message = 'a column definition list is only allowed for functions returning "record"'
     else:
         return [(definition.colname, TypeRef(*names.type_name(definition.type_name))) for definition in definitions]
-    raise PostgresError("42601", message, position=position(definitions[0].location))
+    raise PostgresError("42601", message, location=definitions[0].location)
 
 
 def _is_of_rows(node: pb.FuncCall) -> bool:

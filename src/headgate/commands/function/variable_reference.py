@@ -16,7 +16,7 @@ from headgate.plpgsql.scope import Row, Scope
 from headgate.plpgsql.tree import Names
 from headgate.sql import names
 from headgate.sql.column_name import title
-from headgate.sql.parser import ParseNode, position, unwrap
+from headgate.sql.parser import ParseNode, unwrap
 from headgate.types import registry
 
 Columns = Callable[[pb.RangeVar], Sequence[str]]
@@ -81,7 +81,7 @@ class References:
                     self._put(node, variable, inner.location)
         elif kind == "ParamRef":
             if self._scope.find((f"${inner.number}",)) is None:
-                raise PostgresError("42P02", f"there is no parameter ${inner.number}", position=position(inner.location))
+                raise PostgresError("42P02", f"there is no parameter ${inner.number}", location=inner.location)
             self._put(node, (f"${inner.number}",), inner.location)
         elif kind == "CurrentOfExpr" and inner.cursor_name and self._scope.find((inner.cursor_name,)) is not None:
             inner.cursor_param = self._number((inner.cursor_name,))
@@ -139,7 +139,7 @@ class References:
         if is_column and self._conflict != "use_variable":
             raise PostgresError(
                 "42702", f'column reference "{".".join(parts)}" is ambiguous',
-                detail="It could refer to either a PL/pgSQL variable or a table column.", position=position(location),
+                detail="It could refer to either a PL/pgSQL variable or a table column.", location=location
             )  # fmt: skip
         return parts
 

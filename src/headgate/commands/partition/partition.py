@@ -82,19 +82,19 @@ def key_text(strategy: Strategy, columns: Sequence[Column]) -> str:
 
 
 def _key_column(element: pb.PartitionElem, columns: Sequence[Column]) -> Column:
-    where = position(element.location)
+    location = element.location
     if element.HasField("expr"):
-        raise not_supported("partition keys that are expressions are not supported", position=where)
+        raise not_supported("partition keys that are expressions are not supported", location=location)
     if element.opclass:
-        raise not_supported("operator classes of partition keys are not supported", position=where)
+        raise not_supported("operator classes of partition keys are not supported", location=location)
     column = next((candidate for candidate in columns if candidate.name == element.name), None)
     if column is None:
         if element.name in SYSTEM_COLUMNS:
-            raise PostgresError("42P17", f'cannot use system column "{element.name}" in partition key', position=where)
-        raise PostgresError("42703", f'column "{element.name}" named in partition key does not exist', position=where)
+            raise PostgresError("42P17", f'cannot use system column "{element.name}" in partition key', location=location)
+        raise PostgresError("42703", f'column "{element.name}" named in partition key does not exist', location=location)
     if column.generated is not None:
         detail = f'Column "{column.name}" is a generated column.'
-        raise PostgresError("42P17", "cannot use generated column in partition key", detail=detail, position=where)
+        raise PostgresError("42P17", "cannot use generated column in partition key", detail=detail, location=location)
     return column
 
 
@@ -299,7 +299,7 @@ def read_bound(node: pb.PartitionBoundSpec, table: Branch, planner: Planner) -> 
         return Bound(strategy, default=True), Places(node.location)
     if node.strategy != strategy.value:
         message = f"invalid bound specification for a {WORDS[strategy]} partition"
-        raise PostgresError(INVALID_TABLE, message, position=position(node.location))
+        raise PostgresError(INVALID_TABLE, message, location=node.location)
     match strategy:
         case Strategy.HASH:
             return _hash(node)
@@ -348,7 +348,7 @@ def _edges(nodes: Sequence[pb.Node], columns: Sequence[Column], planner: Planner
     for index, (before, edge) in enumerate(itertools.pairwise(edges_read), 1):
         if before.infinite and edge.infinite != before.infinite:
             word = "MINVALUE" if before.infinite < 0 else "MAXVALUE"
-            raise PostgresError("42804", f"every bound following {word} must also be {word}", position=position(beginning(nodes[index])))
+            raise PostgresError("42804", f"every bound following {word} must also be {word}", location=beginning(nodes[index]))
     return tuple(edges_read)
 
 
@@ -357,7 +357,7 @@ def _value(item: ParseNode, column: Column, planner: Planner) -> str | None:
     for part in walk(item):
         if part.DESCRIPTOR.name == "ColumnRef":
             message = "cannot use column reference in partition bound expression"
-            raise PostgresError("0A000", message, position=position(part.location))
+            raise PostgresError("0A000", message, location=part.location)
     context = planner.context.within(
         construct="partition bound", refuse_subquery="cannot use subquery in partition bound", subquery=None, aggregates=False
     )
@@ -368,7 +368,7 @@ def _value(item: ParseNode, column: Column, planner: Planner) -> str | None:
     if value_expression is None:
         type_text = context.types.format_type(column.type_oid, column.typmod)
         message = f'specified value cannot be cast to type {type_text} for column "{column.name}"'
-        raise PostgresError("42804", message, position=position(beginning(item)))
+        raise PostgresError("42804", message, location=beginning(item))
     try:
         return _text(value_expression, column, planner)
     except PostgresError as error:
@@ -396,7 +396,7 @@ def check_bound(name: str, table: Branch, bound: Bound, places: Places) -> None:
         if table.default is not None:
             default_name = table.default.relation.name
             message = f'partition "{name}" conflicts with existing default partition "{default_name}"'
-            raise PostgresError(INVALID_OBJECT, message, position=position(places.whole))
+            raise PostgresError(INVALID_OBJECT, message, location=places.whole)
         return
     others = [(child.relation.name, child.bound) for child in table.children if child.bound is not None and not child.bound.default]
     match table.strategy:
@@ -407,7 +407,7 @@ def check_bound(name: str, table: Branch, bound: Bound, places: Places) -> None:
         case Strategy.RANGE:
             overlap = _check_range(name, table.key, bound, others, places)
     if overlap is not None:
-        raise PostgresError(INVALID_OBJECT, f'partition "{name}" would overlap partition "{overlap[0]}"', position=position(overlap[1]))
+        raise PostgresError(INVALID_OBJECT, f'partition "{name}" would overlap partition "{overlap[0]}"', location=overlap[1])
 
 
 def _check_hash(bound: Bound, others: Others, places: Places) -> Overlap:
@@ -465,7 +465,7 @@ def _check_range(name: str, columns: Sequence[Column], bound: Bound, others: Oth
         lower, upper = (edges(edge_list, [column_of_key.type_oid for column_of_key in columns]) for edge_list in (bound.lower, bound.upper))
         detail = f"Specified lower bound {lower} is greater than or equal to upper bound {upper}."
         message = f'empty range bound specified for partition "{name}"'
-        raise PostgresError(INVALID_OBJECT, message, detail=detail, position=position(places.lower[column]))
+        raise PostgresError(INVALID_OBJECT, message, detail=detail, location=places.lower[column])
     return _overlap(columns, bound, others, places)
 
 

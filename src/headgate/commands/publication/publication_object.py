@@ -23,7 +23,7 @@ from headgate.expression.binding.scope import SYSTEM_COLUMNS
 from headgate.rowfilter.check import FUNCTION
 from headgate.rowfilter.filter import RowFilter, bind_filter
 from headgate.sql import names
-from headgate.sql.parser import ParseNode, position, unwrap, walk
+from headgate.sql.parser import ParseNode, unwrap, walk
 from headgate.types.registry import FIRST_USER_OID
 from headgate.types.text_column import TextSettings
 
@@ -127,7 +127,7 @@ def bind_filters(tables: Iterable[TableObject], via_root: bool, forms: TextSetti
         for call in walk(table.where):
             if call.DESCRIPTOR.name == "FuncCall" and is_users(call):
                 message = "invalid publication WHERE expression"
-                raise PostgresError("0A000", message, detail=FUNCTION, position=position(call.location))
+                raise PostgresError("0A000", message, detail=FUNCTION, location=call.location)
         table.filter = bind_filter(table.where, table.relation, forms=forms)
 
 

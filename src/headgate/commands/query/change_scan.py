@@ -37,7 +37,7 @@ from headgate.lsn import Lsn
 from headgate.pgoutput.change_columns import HEAD, OLD
 from headgate.publisher.change_range import ChangeRange
 from headgate.sql import grammar, names
-from headgate.sql.parser import ParseNode, parse, position, unwrap, walk
+from headgate.sql.parser import ParseNode, parse, unwrap, walk
 from headgate.storage.location import data_location
 from headgate.storage.spark.local_relation import local_frame
 from headgate.types import buffers, registry
@@ -127,7 +127,7 @@ def _text_of(node: pb.RangeFunction) -> str:
 def _bind_call(analyser: Analyser, node: pb.RangeFunction, session: Session, *, describing: bool) -> ChangeScan:
     call = unwrap(unwrap(node.functions[0]).items[0])
     if node.is_rowsfrom or node.coldeflist or node.ordinality or len(node.functions) != 1:
-        raise not_supported("this form of headgate.changes is not supported", position=position(call.location))
+        raise not_supported("this form of headgate.changes is not supported", location=call.location)
     query = _typed_arguments(call)
     values = _describe_arguments(query, call, analyser, session) if describing else _values(query, session)
     if values[0] is None or values[1] is None or values[3] is None:
@@ -161,7 +161,7 @@ def _typed_arguments(call: pb.FuncCall) -> pb.SelectStmt:
     if set(arguments) != set(_ARGUMENTS):
         text = f"function {OWN_SCHEMA}.{NAME} does not exist with these arguments"
         hint = f"Its arguments are {', '.join(_ARGUMENTS)}."
-        raise PostgresError("42883", text, hint=hint, position=position(call.location))
+        raise PostgresError("42883", text, hint=hint, location=call.location)
     query = grammar.parse("SELECT NULL::text, NULL::text, NULL::pg_lsn, NULL::pg_lsn").stmts[0].stmt.select_stmt
     for target, name in zip(query.target_list, _ARGUMENTS, strict=True):
         target.res_target.val.type_cast.arg.CopyFrom(arguments[name])
@@ -191,7 +191,7 @@ def _describe_arguments(query: pb.SelectStmt, call: pb.FuncCall, analyser: Analy
     if any(has_parameters[:2]):
         detail = "The columns depend on the publication and the relation."
         message = "publication and relation of headgate.changes must not be parameters"
-        raise not_supported(message, detail=detail, position=position(call.location))
+        raise not_supported(message, detail=detail, location=call.location)
     if any(has_parameters):
         for target, value in zip(query.target_list[2:], (None, session.parts.engine.log.end), strict=True):
             constant = pb.A_Const(isnull=True) if value is None else pb.A_Const(sval=pb.String(sval=str(value)))

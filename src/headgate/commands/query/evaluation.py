@@ -52,7 +52,6 @@ from headgate.expression.spark.call import implementation, may_raise
 from headgate.expression.spark.session_time import SessionTime
 from headgate.expression.spark.value import Env
 from headgate.sql.names import quote_ident
-from headgate.sql.parser import position
 from headgate.storage.spark import scalar_subquery
 from headgate.types import registry
 from headgate.types.storage import spark_type
@@ -283,7 +282,7 @@ class Evaluation:
         try:
             known = session_function.value(shown, self.session)
         except PostgresError as error:
-            raise replace(error, position=position(name.location)) from error
+            raise replace(error, location=name.location) from error
         return replace(known, value=str(known.value))
 
     def _session_value(self, node: SqlValue) -> Expression:

@@ -21,7 +21,7 @@ from headgate.commands.query.planner import Planner
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
 from headgate.sql.options import options as read_options
-from headgate.sql.parser import ParseNode, position, unwrap
+from headgate.sql.parser import ParseNode, unwrap
 from headgate.storage.spark.internals.plan_step import Execution, PlanStep
 from headgate.types import registry
 from headgate.types.resultset import ResultColumn, ResultSet, of_rows
@@ -153,14 +153,14 @@ def _options(node: pb.ExplainStmt) -> _Options:
             value = "on" if option.value is None else option.value.lower()
             if value not in ("text", "json", "xml", "yaml"):
                 message = f'unrecognized value for EXPLAIN option "format": "{value}"'
-                raise PostgresError("22023", message, position=position(option.location))
+                raise PostgresError("22023", message, location=option.location)
             if value in ("xml", "yaml"):
                 raise not_supported(f"EXPLAIN FORMAT {value.upper()} is not supported")
             as_json = value == "json"
         elif name in (*_IGNORED, "verbose", "analyze", "summary"):
             switches[name] = option.boolean()
         else:
-            raise PostgresError("42601", f'unrecognized EXPLAIN option "{name}"', position=position(option.location))
+            raise PostgresError("42601", f'unrecognized EXPLAIN option "{name}"', location=option.location)
     analyze = switches.get("analyze", False)
     for name in sorted(_ONLY_MEASURED):
         if switches.get(name) and not analyze:

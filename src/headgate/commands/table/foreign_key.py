@@ -23,7 +23,6 @@ from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.scope import SYSTEM_COLUMNS
 from headgate.expression.binding.signature import can_coerce
 from headgate.sql import names
-from headgate.sql.parser import position
 from headgate.storage.transaction.transaction import Transaction
 from headgate.types import registry
 
@@ -52,7 +51,7 @@ def add(declared: ForeignKeyNeed, relation: Relation, session: Session, transact
         raise PostgresError("42809", f'referenced relation "{target.name}" is not a table')
     privilege.refuse_system(target)
     if target.is_partitioned or target.parent:
-        raise not_supported("foreign keys that reference partitioned tables are not supported", position=position(node.location))
+        raise not_supported("foreign keys that reference partitioned tables are not supported", location=node.location)
     if relation.is_partitioned:
         _check_partitioned(declared, relation, target)
     _check_persistence(relation, target)
@@ -68,7 +67,7 @@ def add(declared: ForeignKeyNeed, relation: Relation, session: Session, transact
         raise PostgresError("42830", "number of referencing and referenced columns for foreign key disagree")
     privilege.check_columns(cursor, context.user, target, "REFERENCES", [target_column.attnum for target_column in target_columns])
     if node.fk_matchtype == "p":
-        raise PostgresError("0A000", "MATCH PARTIAL not yet implemented", position=position(node.location))
+        raise PostgresError("0A000", "MATCH PARTIAL not yet implemented", location=node.location)
     key = ForeignKey(
         node.conname, 0, relation.oid, tuple(own.attnum for own in columns), target.oid, tuple(used.attnum for used in target_columns),
         node.fk_upd_action or "a", node.fk_del_action or "a", node.fk_matchtype or "s", _set_columns(node, relation, columns), index.oid,

@@ -28,7 +28,7 @@ from headgate.expression.deparsing import deparse
 from headgate.expression.node import ColumnRef, Expression, TypeRef
 from headgate.expression.spark import domain
 from headgate.sql import names
-from headgate.sql.parser import ParseNode, position
+from headgate.sql.parser import ParseNode
 from headgate.storage.delta.delta_table import FILE, ROW
 from headgate.storage.spark.column_name import quoted
 from headgate.storage.spark.persisted import persisted, places
@@ -140,7 +140,6 @@ def alter_type(alteration: Alteration, column: Column, kind: pb.TypeName, using:
             using, stored_expression.scope_of(relation.columns, relation.name), stored_expression.context(evaluation.context.forms)
         )
         value = coerce(bound, target, Reach.ASSIGNMENT, evaluation.context)
-        where = position(-1)
         message = (
             f'result of USING clause for column "{column.name}" cannot be cast automatically to type {evaluation.context.show_type(oid)}'
         )
@@ -148,11 +147,10 @@ def alter_type(alteration: Alteration, column: Column, kind: pb.TypeName, using:
     else:
         reference = ColumnRef(type=stored_expression.type_of(column), name=column.name, attnum=column.attnum, key=column.name)
         value = coerce(reference, target, Reach.ASSIGNMENT, evaluation.context)
-        where = None
         message = f'column "{column.name}" cannot be cast automatically to type {evaluation.context.show_type(oid)}'
         hint = f'You might need to specify "USING {column.name}::{evaluation.context.types.format_type(oid, typmod)}".'
     if value is None:
-        raise PostgresError("42804", message, hint=hint, position=where)
+        raise PostgresError("42804", message, hint=hint)
     if any(
         column.name in stored_expression.columns_of(table_column.generated, relation)
         for table_column in relation.columns

@@ -185,7 +185,7 @@ def _refuse_unsupported(node: pb.CreateStmt) -> None:
     if node.inh_relations and node.HasField("partspec") and not node.HasField("partbound"):
         raise PostgresError("42P17", "cannot create partitioned table as inheritance child")
     if node.inh_relations and not node.HasField("partbound"):
-        raise not_supported("table inheritance is not supported", position=position(unwrap(node.inh_relations[0]).location))
+        raise not_supported("table inheritance is not supported", location=unwrap(node.inh_relations[0]).location)
     if node.HasField("of_typename"):
         raise not_supported("typed tables are not supported")
     if node.access_method not in ("", "heap"):
@@ -371,7 +371,7 @@ def _elements(clause: pb.TableLikeClause, session: Session, target: ParseNode, l
             "42809",
             f'relation "{source.name}" is invalid in LIKE clause',
             detail=f"This operation is not supported for {lookup.PLURALS[source.kind]}.",
-            position=position(clause.relation.location),
+            location=clause.relation.location,
         )
     privilege.check_columns(cursor, context.user, source, "SELECT", [column.attnum for column in source.columns])
     options = clause.options

@@ -23,7 +23,7 @@ from headgate.errors import PostgresError, not_supported, without_position
 from headgate.expression.binding.scope import SYSTEM_COLUMNS
 from headgate.expression.spark import domain
 from headgate.sql import names
-from headgate.sql.parser import ParseNode, position, unwrap
+from headgate.sql.parser import ParseNode, unwrap
 from headgate.types import registry
 from headgate.types.storage import is_accepted, storable
 from headgate.types.text_column import TextSettings as Forms
@@ -104,7 +104,7 @@ def read(nodes: Sequence[pb.Node], table: str, cursor: Cursor, database: int, fo
             case "Constraint":
                 constraints.append(element)
             case "TableLikeClause":
-                raise not_supported("CREATE TABLE … (LIKE …) is not supported", position=position(element.relation.location))
+                raise not_supported("CREATE TABLE … (LIKE …) is not supported", location=element.relation.location)
             case element_kind:
                 raise not_supported(f"table element {element_kind} is not supported")
     _check_names(drafts)
@@ -188,9 +188,9 @@ def _draft(element: pb.ColumnDef, table: str, cursor: Cursor, database: int, ele
     kind = registry.known().find(oid)
     if not storable(oid):
         raise PostgresError("42P16", f'column "{element.colname}" has pseudo-type {registry.format_type(oid)}')
-    check_accepted(oid, position(node.location))
+    check_accepted(oid, node.location)
     if kind is not None and kind.is_array and domain.constrained(kind.element):
-        raise not_supported("arrays of domains with constraints are not supported", position=position(node.location))
+        raise not_supported("arrays of domains with constraints are not supported", location=node.location)
     collation = 0 if kind is None else kind.collation
     if element.HasField("coll_clause"):
         collation = _collation(element.coll_clause, oid, collation, cursor, database)
@@ -208,33 +208,33 @@ def _add_serial(draft: _Column, table: str) -> None:
     """Add the DEFAULT and NOT NULL of a serial column, which follow the constraints that the statement has. Errors have no position."""
     if draft.default is not None:
         raise PostgresError("42601", f'multiple default values specified for column "{draft.column.name}" of table "{table}"')
-    _refuse_two_values(draft, table, None, has_default=True)
+    _refuse_two_values(draft, table, -1, has_default=True)
     if draft.not_null is False:
-        raise _conflicting_null(draft.column.name, table, None)
+        raise _conflicting_null(draft.column.name, table, -1)
     draft.not_null = True
 
 
-def check_accepted(oid: int, where: int | None = None) -> None:
+def check_accepted(oid: int, location: int = -1) -> None:
     """Raise 0A000 for a column of a type whose values a node does not check."""
     if not is_accepted(oid):
         raise not_supported(
             f"columns of type {registry.format_type(oid)} are not supported",
             detail="A node does not check values of this type.",
             hint="Use a column of type text.",
-            position=where,
+            location=location,
         )
 
 
 def _collation(node: ParseNode, oid: int, default: int, cursor: Cursor, database: int) -> int:
     schema, name = names.split_name(node.collname)
     if not default:
-        raise PostgresError("42804", f"collations are not supported by type {registry.format_type(oid)}", position=position(node.location))
+        raise PostgresError("42804", f"collations are not supported by type {registry.format_type(oid)}", location=node.location)
     row = one(cursor, "SELECT oid FROM hg.pg_collation WHERE collname = ? AND dbid IN (0, ?) AND collencoding IN (-1, 6)", [name, database])
     if row is None:
         raise PostgresError(
             "42704",
             f'collation "{name if schema is None else schema + "." + name}" for encoding "UTF8" does not exist',
-            position=position(node.location),
+            location=node.location,
         )
     return int(row[0])
 
@@ -245,25 +245,25 @@ def _take(draft: _Column, node: pb.Constraint, table: str, elements: Elements) -
         case pb.CONSTR_NULL | pb.CONSTR_NOTNULL:
             not_null = node.contype == pb.CONSTR_NOTNULL
             if draft.not_null is not None and draft.not_null != not_null:
-                raise _conflicting_null(name, table, position(node.location))
+                raise _conflicting_null(name, table, node.location)
             draft.not_null = not_null
         case pb.CONSTR_DEFAULT:
             if draft.default is not None:
                 message = f'multiple default values specified for column "{name}" of table "{table}"'
-                raise PostgresError("42601", message, position=position(node.location))
+                raise PostgresError("42601", message, location=node.location)
             draft.default = node.raw_expr
         case pb.CONSTR_GENERATED:
             if draft.generated is not None:
                 message = f'multiple generation clauses specified for column "{name}" of table "{table}"'
-                raise PostgresError("42601", message, position=position(node.location))
+                raise PostgresError("42601", message, location=node.location)
             draft.generated = node.raw_expr
         case pb.CONSTR_IDENTITY:
             sequence.check_identity_type(draft.column.type_oid)
             if draft.column.identity:
                 message = f'multiple identity specifications for column "{name}" of table "{table}"'
-                raise PostgresError("42601", message, position=position(node.location))
+                raise PostgresError("42601", message, location=node.location)
             if draft.not_null is False:
-                raise _conflicting_null(name, table, position(node.location))
+                raise _conflicting_null(name, table, node.location)
             draft.column = replace(draft.column, identity=node.generated_when)
             draft.not_null = True
             elements.sequences.append(SequenceNeed(name, draft.column.type_oid, node.generated_when, node.options))
@@ -278,27 +278,27 @@ def _take(draft: _Column, node: pb.Constraint, table: str, elements: Elements) -
         case pb.CONSTR_ATTR_DEFERRABLE | pb.CONSTR_ATTR_DEFERRED:
             if draft.latest is None:
                 word = "DEFERRABLE" if node.contype == pb.CONSTR_ATTR_DEFERRABLE else "INITIALLY DEFERRED"
-                raise PostgresError("42601", f"misplaced {word} clause", position=position(node.location))
+                raise PostgresError("42601", f"misplaced {word} clause", location=node.location)
             draft.latest.deferrable = True
             draft.latest.deferred = draft.latest.deferred or node.contype == pb.CONSTR_ATTR_DEFERRED
         case pb.CONSTR_ATTR_NOT_DEFERRABLE | pb.CONSTR_ATTR_IMMEDIATE:
             pass
         case _:
-            raise not_supported("constraints of this kind are not supported", position=position(node.location))
-    _refuse_two_values(draft, table, position(node.location), has_default=draft.default is not None)
+            raise not_supported("constraints of this kind are not supported", location=node.location)
+    _refuse_two_values(draft, table, node.location, has_default=draft.default is not None)
 
 
-def _refuse_two_values(draft: _Column, table: str, where: int | None, *, has_default: bool) -> None:
+def _refuse_two_values(draft: _Column, table: str, location: int, *, has_default: bool) -> None:
     """Raise 42601 if more than one of DEFAULT, IDENTITY and GENERATED gives the column its values."""
     values = {"default": has_default, "identity": bool(draft.column.identity), "generation expression": draft.generated is not None}
     given = [word for word, is_given in values.items() if is_given]
     if len(given) > 1:
         message = f'both {given[0]} and {given[1]} specified for column "{draft.column.name}" of table "{table}"'
-        raise PostgresError("42601", message, position=where)
+        raise PostgresError("42601", message, location=location)
 
 
-def _conflicting_null(column: str, table: str, where: int | None) -> PostgresError:
-    return PostgresError("42601", f'conflicting NULL/NOT NULL declarations for column "{column}" of table "{table}"', position=where)
+def _conflicting_null(column: str, table: str, location: int) -> PostgresError:
+    return PostgresError("42601", f'conflicting NULL/NOT NULL declarations for column "{column}" of table "{table}"', location=location)
 
 
 @dataclass
@@ -322,9 +322,9 @@ def key(
     altering: bool = False,
 ) -> IndexKey:
     """Return a PRIMARY KEY or UNIQUE constraint over existing columns. With `altering` (ALTER TABLE), errors have no position."""
-    where = None if altering else position(node.location)
+    location = -1 if altering else node.location
     if node.contype not in (pb.CONSTR_PRIMARY, pb.CONSTR_UNIQUE):
-        raise not_supported("exclusion constraints are not supported", position=position(node.location))
+        raise not_supported("exclusion constraints are not supported", location=node.location)
     primary = node.contype == pb.CONSTR_PRIMARY
     key_names = own or tuple(names.strings(node.keys))
     attnums: list[int] = []
@@ -333,10 +333,10 @@ def key(
         if key_column is None and altering and primary:  # PostgreSQL makes it NOT NULL first
             raise PostgresError("42703", f'column "{name}" of relation "{table}" does not exist')
         if key_column is None:
-            raise PostgresError("42703", f'column "{name}" named in key does not exist', position=where)
+            raise PostgresError("42703", f'column "{name}" named in key does not exist', location=location)
         if key_column.attnum in attnums:
             kind = "primary key" if primary else "unique"
-            raise PostgresError("42701", f'column "{name}" appears twice in {kind} constraint', position=position(node.location))
+            raise PostgresError("42701", f'column "{name}" appears twice in {kind} constraint', location=node.location)
         if registry.known().base(key_column.type_oid)[0] in WITHOUT_ORDER:
             raise PostgresError(
                 "42704",
@@ -348,7 +348,7 @@ def key(
     for name in names.strings(node.including):
         key_column = next((candidate for candidate in columns if candidate.name == name), None)
         if key_column is None:
-            raise PostgresError("42703", f'column "{name}" named in key does not exist', position=where)
+            raise PostgresError("42703", f'column "{name}" named in key does not exist', location=location)
         included.append(key_column.attnum)
     return IndexKey(
         tuple(attnums), primary=primary, name=node.conname or None, deferrable=node.deferrable or node.initdeferred or deferrable,
@@ -366,7 +366,7 @@ def _keys(nodes: Sequence[pb.Constraint | _KeyOf], columns: Sequence[Column], ta
             inner, new = node, key(node, columns, table)
         if new.primary and any(existing_key.primary for existing_key in keys):
             message = f'multiple primary keys for table "{table}" are not allowed'
-            raise PostgresError("42P16", message, position=position(inner.location))
+            raise PostgresError("42P16", message, location=inner.location)
         keys.append(new)
     keys.sort(key=lambda index_key: not index_key.primary)
     return keys

@@ -24,7 +24,7 @@ from headgate.expression.binding import binder, user_function
 from headgate.expression.deparsing import deparse
 from headgate.sql import names
 from headgate.sql.names import quote_ident
-from headgate.sql.parser import ParseNode, position, unwrap, walk
+from headgate.sql.parser import ParseNode, unwrap, walk
 from headgate.types import registry
 
 
@@ -179,22 +179,22 @@ def _condition(node: pb.CreateTrigStmt, relation: Relation, session: Session) ->
     for reference in _references(node.when_clause):
         parts = [unwrap(part) for part in reference.fields]
         side = parts[0].sval if parts[0].DESCRIPTOR.name == "String" else ""
-        where = position(reference.location)
+        location = reference.location
         if side not in ("old", "new"):
             raise PostgresError(
                 "42P01",
                 f'missing FROM-clause entry for table "{side}"' if len(parts) > 1 else f'column "{side}" does not exist',
-                position=where,
+                location=location,
             )
         if not node.row:
-            raise PostgresError("42P17", "statement trigger's WHEN condition cannot reference column values", position=where)
+            raise PostgresError("42P17", "statement trigger's WHEN condition cannot reference column values", location=location)
         if side == "old" and node.events & triggers.INSERT:
-            raise PostgresError("42P17", "INSERT trigger's WHEN condition cannot reference OLD values", position=where)
+            raise PostgresError("42P17", "INSERT trigger's WHEN condition cannot reference OLD values", location=location)
         if side == "new" and node.events & triggers.DELETE:
-            raise PostgresError("42P17", "DELETE trigger's WHEN condition cannot reference NEW values", position=where)
+            raise PostgresError("42P17", "DELETE trigger's WHEN condition cannot reference NEW values", location=location)
         name = parts[1].sval if len(parts) > 1 and parts[1].DESCRIPTOR.name == "String" else None
         if name is not None and relation.column(name) is None:
-            raise PostgresError("42703", f"column {side}.{name} does not exist", position=where)
+            raise PostgresError("42703", f"column {side}.{name} does not exist", location=location)
     scope = stored_expression.scope_of_sides(relation)
     with user_function.resolving(row_call.Resolver(session, computes=False)):  # a host evaluates the text
         bound = binder.bind_condition(node.when_clause, scope, "WHEN", context=stored_expression.context(session.context.forms))

@@ -39,7 +39,7 @@ from headgate.expression.node import ColumnRef, Const
 from headgate.settings.definition import read_bool
 from headgate.sql import names
 from headgate.sql.options import Option, options
-from headgate.sql.parser import parse, position, unwrap, walk
+from headgate.sql.parser import parse, unwrap, walk
 from headgate.storage.transaction.transaction import Transaction
 from headgate.types import registry
 
@@ -97,7 +97,7 @@ def _analyse(select: pb.SelectStmt, session: Session, transaction: Transaction) 
         raise PostgresError("0A000", "views must not contain data-modifying statements in WITH")
     for node in walk(select):
         if node.DESCRIPTOR.name == "ParamRef":
-            raise PostgresError("42P02", f"there is no parameter ${node.number}", position=position(node.location))
+            raise PostgresError("42P02", f"there is no parameter ${node.number}", location=node.location)
     with user_function.resolving(row_call.Resolver(session, computes=False)):
         return Planner(session, transaction, {}).analyse(select)
 

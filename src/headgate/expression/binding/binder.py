@@ -95,7 +95,7 @@ def assign(expression: Expression, target: TypeRef, column: str, context: BindCo
             f'column "{column}" is of type {context.show_type(target.oid)} but expression is of type '
             f"{context.show_type(expression.type.oid)}",
             hint="You will need to rewrite or cast the expression.",
-            position=context.position(location_of(expression)),
+            location=location_of(expression),
         )
     return result
 
@@ -151,7 +151,7 @@ def _bits(text: str, context: BindContext, location: int) -> Const:
     for digit in text[1:]:
         if digit not in ("0123456789abcdefABCDEF" if hexadecimal else "01"):
             kind = "hexadecimal" if hexadecimal else "binary"
-            raise PostgresError("22P02", f'"{digit}" is not a valid {kind} digit', position=context.position(location))
+            raise PostgresError("22P02", f'"{digit}" is not a valid {kind} digit', location=location)
     digits = "".join(f"{int(digit, 16):04b}" for digit in text[1:]) if hexadecimal else text[1:]
     return Const(type=TypeRef(registry.BIT), value=digits, location=location)
 
@@ -169,11 +169,11 @@ def _column(node: pb.ColumnRef, scope: Scope, context: BindContext) -> Expressio
     if fields[-1].DESCRIPTOR.name == "A_Star":
         name = fields[0].sval if len(fields) > 1 else ""
         if not name:
-            raise PostgresError("42601", 'row expansion via "*" is not supported here', position=context.position(node.location))
+            raise PostgresError("42601", 'row expansion via "*" is not supported here', location=node.location)
         table, levels = find_table(name, None, scope, node.location)
         return table.row(node.location, levels)
     if context.construct == "DEFAULT expressions":
-        raise PostgresError("0A000", "cannot use column reference in DEFAULT expression", position=context.position(node.location))
+        raise PostgresError("0A000", "cannot use column reference in DEFAULT expression", location=node.location)
     parts = [field.sval for field in fields]
     return resolve(parts, scope, node.location)
 
@@ -182,7 +182,7 @@ def _parameter(node: pb.ParamRef, scope: Scope, context: BindContext) -> Express
     number = node.number
     known = None if context.parameters is None else context.parameters.get(number)
     if context.parameters is None or (known is None and not context.infer) or number <= 0:
-        raise PostgresError("42P02", f"there is no parameter ${number}", position=context.position(node.location))
+        raise PostgresError("42P02", f"there is no parameter ${number}", location=node.location)
     if known is None:
         context.parameters[number] = registry.UNKNOWN
     oid = known or registry.UNKNOWN
@@ -201,11 +201,7 @@ def _cast(node: pb.TypeCast, scope: Scope, context: BindContext) -> Expression:
         bound = bind_raw(inner, scope, context)
     result = coerce(bound, target, Reach.EXPLICIT, context, form=Form.EXPLICIT, location=location)
     if result is None:
-        raise PostgresError(
-            "42846",
-            f"cannot cast type {context.show_type(bound.type.oid)} to {context.show_type(oid)}",
-            position=context.position(location),
-        )
+        raise PostgresError("42846", f"cannot cast type {context.show_type(bound.type.oid)} to {context.show_type(oid)}", location=location)
     return result
 
 
@@ -213,15 +209,11 @@ def _collate(node: pb.CollateClause, scope: Scope, context: BindContext) -> Expr
     bound = bind_raw(node.arg, scope, context)
     name = names.strings(node.collname)[-1]
     if bound.type.oid != registry.UNKNOWN and not context.collation_of_type(bound.type.oid):
-        raise PostgresError(
-            "42804",
-            f"collations are not supported by type {context.show_type(bound.type.oid)}",
-            position=context.position(node.location),
-        )
+        raise PostgresError("42804", f"collations are not supported by type {context.show_type(bound.type.oid)}", location=node.location)
     oid = builtin.builtins().collations.get(name)
     if oid is None:
         shown = ".".join(names.strings(node.collname))
-        raise PostgresError("42704", f'collation "{shown}" for encoding "UTF8" does not exist', position=context.position(node.location))
+        raise PostgresError("42704", f'collation "{shown}" for encoding "UTF8" does not exist', location=node.location)
     return Collate(type=replace(bound.type, collation=oid), arg=bound, location=node.location)
 
 
@@ -302,7 +294,7 @@ def _sql_value(node: pb.SQLValueFunction, scope: Scope, context: BindContext) ->
 
 def _default(node: pb.SetToDefault, scope: Scope, context: BindContext) -> Expression:
     if not context.default:
-        raise PostgresError("42601", "DEFAULT is not allowed in this context", position=context.position(node.location))
+        raise PostgresError("42601", "DEFAULT is not allowed in this context", location=node.location)
     return SetToDefault(type=UNKNOWN, location=node.location)
 
 
@@ -316,17 +308,15 @@ def _sublink(node: pb.SubLink, scope: Scope, context: BindContext) -> Expression
         result_type = UNKNOWN if kind == "EXPR" else BOOLEAN
         return SubLink(type=result_type, kind=kind, query=node, source=written(node.subselect), test=test, location=node.location)
     message = context.refuse_subquery or f"cannot use subquery in {context.construct}"
-    raise PostgresError("0A000", message, position=context.position(node.location))
+    raise PostgresError("0A000", message, location=node.location)
 
 
 def _grouping(node: pb.GroupingFunc, scope: Scope, context: BindContext) -> Expression:
     if context.aggregates:
         if len(node.args) > 31:
-            raise PostgresError("54023", "GROUPING must have fewer than 32 arguments", position=context.position(node.location))
+            raise PostgresError("54023", "GROUPING must have fewer than 32 arguments", location=node.location)
         return Grouping(type=INTEGER, args=tuple(bind(operand, scope, context=context) for operand in node.args), location=node.location)
-    raise PostgresError(
-        "42803", f"grouping operations are not allowed in {function_call.clause(context)}", position=context.position(node.location)
-    )
+    raise PostgresError("42803", f"grouping operations are not allowed in {function_call.clause(context)}", location=node.location)
 
 
 def _case(node: pb.CaseExpr, scope: Scope, context: BindContext) -> Expression:
@@ -397,7 +387,7 @@ def _bind_array(node: pb.A_ArrayExpr, scope: Scope, context: BindContext, target
                 "42P18",
                 "cannot determine type of empty array",
                 hint="Explicitly cast to the desired type, for example ARRAY[]::integer[].",
-                position=context.position(node.location),
+                location=node.location,
             )
         common = common_type(bound, "ARRAY", context)
         definition = context.types.by_oid(common)
@@ -406,11 +396,7 @@ def _bind_array(node: pb.A_ArrayExpr, scope: Scope, context: BindContext, target
         else:
             element, target = common, definition.array
             if not target:
-                raise PostgresError(
-                    "42704",
-                    f"could not find array type for data type {context.show_type(common)}",
-                    position=context.position(node.location),
-                )
+                raise PostgresError("42704", f"could not find array type for data type {context.show_type(common)}", location=node.location)
         done = [to_common(value, target if nested else element, "ARRAY", context) for value in bound]
     else:
         nested = nested or any(context.types.by_oid(value.type.oid).is_array for value in bound)
@@ -427,7 +413,7 @@ def _array_element(expression: Expression, target: int, context: BindContext) ->
         raise PostgresError(
             "42846",
             f"cannot cast type {context.show_type(expression.type.oid)} to {context.show_type(target)}",
-            position=context.position(location_of(expression)),
+            location=location_of(expression),
         )
     return result
 

@@ -35,6 +35,7 @@ from headgate.expression.node import (
     RowExpr,
     TypeRef,
 )
+from headgate.sql import parser
 from headgate.types import registry, typmod
 
 
@@ -136,7 +137,7 @@ def _with_attributes(row: RowExpr, kind: registry.PgType, reach: Reach, context:
 
 def _no_cast(kind: registry.PgType, detail: str, row: RowExpr, context: BindContext) -> PostgresError:
     message = f"cannot cast type record to {context.show_type(kind.oid)}"
-    return PostgresError("42846", message, detail=detail, position=context.position(location_of(row)))
+    return PostgresError("42846", message, detail=detail, location=location_of(row))
 
 
 def _by_path(
@@ -180,7 +181,7 @@ def _read(constant: Const, target: int, context: BindContext, modifier: int) -> 
         value = literal.read(constant.value, base, use, context)
     except PostgresError as error:
         if error.position is None:
-            error.position = context.position(constant.location)
+            error.position = parser.position(constant.location)
         raise
     return Const(type=TypeRef(target, use, collation), value=value, location=constant.location)
 
@@ -242,7 +243,7 @@ def common_type(expressions: Sequence[Expression], construct: str, context: Bind
             raise PostgresError(
                 "42804",
                 f"{construct} types {context.show_type(chosen)} and {context.show_type(oid)} cannot be matched",
-                position=context.position(location_of(expression)),
+                location=location_of(expression),
             )
         elif (
             not chosen_type.preferred
@@ -268,7 +269,7 @@ def to_common(expression: Expression, target: int, construct: str, context: Bind
     raise PostgresError(
         "42846",
         f"{construct} could not convert type {context.show_type(expression.type.oid)} to {context.show_type(target)}",
-        position=context.position(location_of(expression)),
+        location=location_of(expression),
     )
 
 
@@ -280,7 +281,7 @@ def to_boolean(expression: Expression, construct: str, context: BindContext) -> 
             raise PostgresError(
                 "42804",
                 f"argument of {construct} must be type boolean, not type {context.show_type(expression.type.oid)}",
-                position=context.position(location_of(expression)),
+                location=location_of(expression),
             )
         expression = result
     return expression
@@ -295,7 +296,7 @@ def to_bigint(expression: Expression, construct: str, context: BindContext) -> E
         raise PostgresError(
             "42804",
             f"argument of {construct} must be type bigint, not type {context.show_type(expression.type.oid)}",
-            position=context.position(location_of(expression)),
+            location=location_of(expression),
         )
     return result
 

@@ -53,10 +53,6 @@ class BindContext:
         changed.__dict__.update(self.__dict__, **changes)
         return changed
 
-    def position(self, location: int) -> int | None:
-        """Return the error position of a location (a character offset from 0), or None for -1."""
-        return location + 1 if location >= 0 else None
-
     def base_type(self, oid: int) -> int:
         """Return the base type of a domain, or the type itself."""
         definition = self.types.find(oid)
@@ -98,9 +94,7 @@ class BindContext:
             if explicit is not None and mine is not None and mine.type.collation != explicit.type.collation:
                 first, second = (builtin.builtins().collation_names.get(collate.type.collation, "") for collate in (explicit, mine))
                 raise PostgresError(
-                    "42P21",
-                    f'collation mismatch between explicit collations "{first}" and "{second}"',
-                    position=self.position(mine.location),
+                    "42P21", f'collation mismatch between explicit collations "{first}" and "{second}"', location=mine.location
                 )
             explicit = explicit or mine
 
@@ -112,7 +106,7 @@ class BindContext:
                 "42P08",
                 f"inconsistent types deduced for parameter ${parameter.number}",
                 detail=f"{self.show_type(known)} versus {self.show_type(target)}",
-                position=self.position(parameter.location),
+                location=parameter.location,
             )
         self.parameters[parameter.number] = target
         return Param(type=TypeRef(target, -1, self.collation_of_type(target)), number=parameter.number, location=parameter.location)

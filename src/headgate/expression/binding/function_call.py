@@ -66,11 +66,7 @@ def bind(node: pb.FuncCall, scope: Scope, context: BindContext, binder: Binder) 
     if function.kind == "w" or node.HasField("over"):
         return _window(node, function, name, coerced, kind, scope, context, binder)
     if function.retset and not context.sets:
-        raise PostgresError(
-            "0A000",
-            f"set-returning functions are not allowed in {clause(context)}",
-            position=context.position(node.location),
-        )
+        raise PostgresError("0A000", f"set-returning functions are not allowed in {clause(context)}", location=node.location)
     form = Form.SQL if node.funcformat == pb.COERCE_SQL_SYNTAX else Form.CALL
     return FuncExpr(
         type=kind,
@@ -92,7 +88,7 @@ def _outputs(function: Function, args: Sequence[Expression], context: BindContex
 def _require_array(last: Expression, context: BindContext) -> None:
     """Raise 42804 unless the VARIADIC argument of a function with arguments of any type is an array. Its elements are the arguments."""
     if not context.types.by_oid(context.base_type(last.type.oid)).is_array:
-        raise PostgresError("42804", "VARIADIC argument must be an array", position=context.position(location_of(last)))
+        raise PostgresError("42804", "VARIADIC argument must be an array", location=location_of(last))
 
 
 def _as_cast(schema: str | None, name: str, arg: Expression, context: BindContext, location: int) -> Expression:
@@ -110,11 +106,7 @@ def _check_marks(node: pb.FuncCall, function: Function, parts: list[str], args: 
     """
     if function.kind in "aw" or (function.kind == "f" and not _has_aggregate_syntax(node)):
         if function.kind == "a" and not args and not node.agg_star:
-            raise PostgresError(
-                "42809",
-                f"{parts[-1]}(*) must be used to call a parameterless aggregate function",
-                position=context.position(node.location),
-            )
+            raise PostgresError("42809", f"{parts[-1]}(*) must be used to call a parameterless aggregate function", location=node.location)
         return
     name = ".".join(parts)
     if node.agg_star:
@@ -127,7 +119,7 @@ def _check_marks(node: pb.FuncCall, function: Function, parts: list[str], args: 
         message = f"FILTER specified, but {name} is not an aggregate function"
     else:
         message = f"OVER specified, but {name} is not a window function nor an aggregate function"
-    raise PostgresError("42809", message, position=context.position(node.location))
+    raise PostgresError("42809", message, location=node.location)
 
 
 def _has_aggregate_syntax(node: pb.FuncCall) -> bool:
@@ -163,12 +155,12 @@ def _aggregate(
     context: BindContext,
     binder: Binder,
 ) -> Expression:
-    position = context.position(node.location)
+    location = node.location
     if not context.aggregates:
-        raise PostgresError("42803", f"aggregate functions are not allowed in {clause(context)}", position=position)
+        raise PostgresError("42803", f"aggregate functions are not allowed in {clause(context)}", location=location)
     inner_call = next((part for arg in args for part in walk(arg) if isinstance(part, Aggregate)), None)
     if inner_call is not None:
-        raise PostgresError("42803", "aggregate function calls cannot be nested", position=context.position(inner_call.location))
+        raise PostgresError("42803", "aggregate function calls cannot be nested", location=inner_call.location)
     condition = None
     if node.HasField("agg_filter"):
         inner = context.within(construct="FILTER", aggregates=False)
@@ -180,7 +172,7 @@ def _aggregate(
     unlisted = next((item for item, _, _ in order if item not in args), None)
     if node.agg_distinct and unlisted is not None:
         message = "in an aggregate with DISTINCT, ORDER BY expressions must appear in argument list"
-        raise PostgresError("42P10", message, position=context.position(location_of(unlisted)))
+        raise PostgresError("42P10", message, location=location_of(unlisted))
     return Aggregate(
         type=kind,
         function=function.oid,
@@ -197,17 +189,17 @@ def _ordered_set(
     node: ParseNode, schema: str | None, name: str, args: list[Expression], scope: Scope, context: BindContext, binder: Binder
 ) -> Expression:
     """Bind ``percentile_cont(0.5) WITHIN GROUP (ORDER BY x)``: the sorted values are arguments after the direct ones."""
-    position = context.position(node.location)
+    location = node.location
     order = window.bind_order(node.agg_order, scope, context, binder)
     actual = [*args, *(item for item, _, _ in order)]
     if not any(function.aggregate_kind in ("o", "h") for function in builtin.builtins().functions_named.get(name, ())):
         find_function(schema, name, [arg.type.oid for arg in actual], context, node.location)
-        raise PostgresError("42809", f"{name} is not an ordered-set aggregate, so it cannot have WITHIN GROUP", position=position)
+        raise PostgresError("42809", f"{name} is not an ordered-set aggregate, so it cannot have WITHIN GROUP", location=location)
     candidate = find_function(schema, name, [arg.type.oid for arg in actual], context, node.location)
     assert candidate is not None
     assert candidate.function is not None
     if candidate.function.kind != "a" or candidate.function.variadic:
-        raise not_supported(f"the hypothetical-set aggregate {name} is not supported", position=position)
+        raise not_supported(f"the hypothetical-set aggregate {name} is not supported", location=location)
     coerced, result = _arguments(candidate, actual, node, context)
     direct, sorted_args = coerced[: len(args)], coerced[len(args) :]
     kind = TypeRef(result, -1, context.inherited_collation(result, coerced))
@@ -227,25 +219,25 @@ def _window(
     context: BindContext,
     binder: Binder,
 ) -> Expression:
-    position = context.position(node.location)
+    location = node.location
     if not node.HasField("over"):
-        raise PostgresError("42P20", f"window function {name} requires an OVER clause", position=position)
+        raise PostgresError("42P20", f"window function {name} requires an OVER clause", location=location)
     if context.windows is None:
         where = "window definitions" if context.construct.startswith("window ") else clause(context)
-        raise PostgresError("42P20", f"window functions are not allowed in {where}", position=position)
+        raise PostgresError("42P20", f"window functions are not allowed in {where}", location=location)
     if node.agg_distinct:
-        raise PostgresError("0A000", "DISTINCT is not implemented for window functions", position=position)
+        raise PostgresError("0A000", "DISTINCT is not implemented for window functions", location=location)
     if node.agg_order:
-        raise PostgresError("0A000", "aggregate ORDER BY is not implemented for window functions", position=position)
+        raise PostgresError("0A000", "aggregate ORDER BY is not implemented for window functions", location=location)
     if function.retset:
-        raise PostgresError("42P20", "window functions cannot return sets", position=position)
+        raise PostgresError("42P20", "window functions cannot return sets", location=location)
     inner = context.within(windows=None)
     if any(isinstance(part, WindowCall) for arg in args for part in walk(arg)):
-        raise PostgresError("42P20", "window function calls cannot be nested", position=position)
+        raise PostgresError("42P20", "window function calls cannot be nested", location=location)
     condition = None
     if node.HasField("agg_filter"):
         if function.kind == "w":
-            raise PostgresError("0A000", "FILTER is not implemented for non-aggregate window functions", position=position)
+            raise PostgresError("0A000", "FILTER is not implemented for non-aggregate window functions", location=location)
         filtering = inner.within(construct="FILTER", aggregates=False)
         condition = to_boolean(binder(node.agg_filter, scope, filtering), "FILTER", filtering)
     partition, order, frame, offsets = window.bind(node.over, scope, inner, binder, context.windows)

@@ -57,11 +57,11 @@ def _steps(result: Expression, steps: list[ParseNode], scope: Scope, context: Bi
                 raise PostgresError(
                     "42809",
                     f"column notation .{step.sval} applied to type {context.show_type(result.type.oid)}, which is not a composite type",
-                    position=context.position(location_of(result)),
+                    location=location_of(result),
                 )
             result = field(result, step.sval, context)
         else:
-            raise PostgresError("42601", 'row expansion via "*" is not supported here', position=context.position(location_of(result)))
+            raise PostgresError("42601", 'row expansion via "*" is not supported here', location=location_of(result))
     return result
 
 
@@ -78,7 +78,7 @@ def field(arg: Expression, name: str, context: BindContext) -> Expression:
             if oid == registry.RECORD
             else f'column "{name}" not found in data type {context.show_type(oid)}'
         )
-        raise PostgresError("42703", message, position=context.position(location_of(arg)))
+        raise PostgresError("42703", message, location=location_of(arg))
     return FieldSelect(type=kind, arg=arg, name=name, location=arg.location)
 
 
@@ -106,14 +106,14 @@ def subscript(arg: Expression, indices: list[pb.A_Indices], scope: Scope, contex
         raise PostgresError(
             "42804",
             f"cannot subscript type {context.show_type(arg.type.oid)} because it does not support subscripting",
-            position=context.position(location_of(arg)),
+            location=location_of(arg),
         )
     sliced = any(item.is_slice for item in indices)
     if document and sliced:
         slice_item = next(item for item in indices if item.is_slice)
         bound = slice_item.uidx if slice_item.HasField("uidx") else slice_item.lidx
         location = location_of(binder(bound, scope, context)) if slice_item.HasField("uidx") or slice_item.HasField("lidx") else -1
-        raise PostgresError("42804", "jsonb subscript does not support slices", position=context.position(location))
+        raise PostgresError("42804", "jsonb subscript does not support slices", location=location)
     if len(indices) > _MAX_SUBSCRIPTS and not document:
         message = f"number of array dimensions ({len(indices)}) exceeds the maximum allowed ({_MAX_SUBSCRIPTS})"
         raise PostgresError("54000", message)
@@ -134,7 +134,7 @@ def _index(node: ParseNode, scope: Scope, context: BindContext, binder: Binder) 
     raw = binder(node, scope, context)
     coerced = coerce(raw, TypeRef(registry.INT4), Reach.ASSIGNMENT, context)
     if coerced is None:
-        raise PostgresError("42804", "array subscript must have type integer", position=context.position(location_of(raw)))
+        raise PostgresError("42804", "array subscript must have type integer", location=location_of(raw))
     return coerced
 
 
@@ -149,6 +149,6 @@ def _key(node: ParseNode, scope: Scope, context: BindContext, binder: Binder) ->
             "42804",
             f"subscript type {context.show_type(raw.type.oid)} is not supported",
             hint="jsonb subscript must be coercible to either integer or text.",
-            position=context.position(location_of(raw)),
+            location=location_of(raw),
         )
     return coerced

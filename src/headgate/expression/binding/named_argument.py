@@ -78,7 +78,7 @@ def check_order(node: pb.FuncCall, context: BindContext) -> None:
         if (name is None and any(argument_names[:place])) or (name is not None and name in argument_names[:place]):
             message = "positional argument cannot follow named argument" if name is None else f'argument name "{name}" used more than once'
             where = beginning(node.args[place]) if name is None else unwrap(node.args[place]).location
-            raise PostgresError("42601", message, position=context.position(where))
+            raise PostgresError("42601", message, location=where)
 
 
 def placed(

@@ -68,7 +68,7 @@ def _plain_name(name: Sequence[str], left: Expression | None, right: Expression,
             "42883",
             f"operator does not exist: {shown}{'.'.join(name)} {context.show_type(right.type.oid)}",
             hint="No operator matches the given name and argument types. You might need to add explicit type casts.",
-            position=context.position(location),
+            location=location,
         )
     return "<>" if name[-1] == "!=" else name[-1]
 
@@ -100,11 +100,10 @@ def _rows(node: pb.A_Expr, left: Expression, right: Expression, context: BindCon
 
 def compare_rows(name: Sequence[str], left: RowExpr, right: RowExpr, context: BindContext, location: int) -> Expression:
     """make_row_comparison_op: = becomes AND and <> becomes OR of the fields' comparisons; <, <=, > and >= become a RowCompare."""
-    position = context.position(location)
     if len(left.args) != len(right.args):
-        raise PostgresError("42601", "unequal number of entries in row expressions", position=position)
+        raise PostgresError("42601", "unequal number of entries in row expressions", location=location)
     if not left.args:
-        raise PostgresError("0A000", "cannot compare rows of zero length", position=position)
+        raise PostgresError("0A000", "cannot compare rows of zero length", location=location)
     pairs = []
     for left_field, right_field in zip(left.args, right.args, strict=True):
         comparison = make(name, left_field, right_field, context, location)
@@ -112,12 +111,12 @@ def compare_rows(name: Sequence[str], left: RowExpr, right: RowExpr, context: Bi
             raise PostgresError(
                 "42804",
                 f"row comparison operator must yield type boolean, not type {context.show_type(comparison.type.oid)}",
-                position=position,
+                location=location,
             )
         pairs.append(comparison)
     if len(pairs) == 1:
         return pairs[0]
-    strategy = _row_strategy(name[-1], pairs, position)
+    strategy = _row_strategy(name[-1], pairs, location)
     if strategy in (3, 6):
         kind = BoolKind.AND if strategy == 3 else BoolKind.OR
         return BoolExpr(type=BOOLEAN, kind=kind, args=tuple(pairs), location=location)
@@ -131,14 +130,14 @@ def compare_rows(name: Sequence[str], left: RowExpr, right: RowExpr, context: Bi
     )
 
 
-def _row_strategy(name: str, pairs: Sequence[OpExpr], where: int | None) -> int:
+def _row_strategy(name: str, pairs: Sequence[OpExpr], location: int) -> int:
     strategy = _ROW_OPERATORS.get("<>" if name == "!=" else name)
     if strategy is None or (strategy != 6 and not all(builtin.builtins().families.get(pair.operator) for pair in pairs)):
         raise PostgresError(
             "0A000",
             f"could not determine interpretation of row comparison operator {name}",
             hint="Row comparison operators must be associated with btree operator families.",
-            position=where,
+            location=location,
         )
     return strategy
 
@@ -151,23 +150,22 @@ def _array_operation(node: pb.A_Expr, scope: Scope, context: BindContext, binder
 
 def make_array(name: Sequence[str], use_any: bool, left: Expression, right: Expression, context: BindContext, location: int) -> Expression:
     """make_scalar_array_op: ``left op ANY (right)``."""
-    position = context.position(location)
     array_oid = context.base_type(right.type.oid)
     if array_oid == registry.UNKNOWN:
         element = registry.UNKNOWN
     else:
         kind = context.types.by_oid(array_oid)
         if not kind.is_array and not kind.is_vector:
-            raise PostgresError("42809", "op ANY/ALL (array) requires array on right side", position=position)
+            raise PostgresError("42809", "op ANY/ALL (array) requires array on right side", location=location)
         element = kind.element
     word = _plain_name(name, left, right, context, location)
     resolved = binary_operator(word, left.type.oid, element, context, location)
     if resolved.result != registry.BOOL:
-        raise PostgresError("42809", "op ANY/ALL (array) requires operator to yield boolean", position=position)
+        raise PostgresError("42809", "op ANY/ALL (array) requires operator to yield boolean", location=location)
     real, _ = real_types((left.type.oid, element), (resolved.left, resolved.right), resolved.result, context, location)
     array_type = context.types.by_oid(real[1]).array
     if not array_type:
-        raise PostgresError("42704", f"could not find array type for data type {context.show_type(real[1])}", position=position)
+        raise PostgresError("42704", f"could not find array type for data type {context.show_type(real[1])}", location=location)
     args = (coerce_type(left, real[0], Reach.IMPLICIT, context), coerce_type(right, array_type, Reach.IMPLICIT, context))
     return ScalarArrayOp(type=BOOLEAN, operator=resolved.oid, any=use_any, args=args, location=location)
 
@@ -191,13 +189,13 @@ def _make_distinct(left: Expression, right: Expression, context: BindContext, lo
     equal = make(["="], left, right, context, location)
     assert isinstance(equal, OpExpr)
     if equal.type.oid != registry.BOOL:
-        raise PostgresError("42804", "IS DISTINCT FROM requires = operator to yield boolean", position=context.position(location))
+        raise PostgresError("42804", "IS DISTINCT FROM requires = operator to yield boolean", location=location)
     return Distinct(type=BOOLEAN, operator=equal.operator, args=equal.args, location=location)
 
 
 def _distinct_rows(node: ParseNode, left: RowExpr, right: RowExpr, context: BindContext) -> Expression:
     if len(left.args) != len(right.args):
-        raise PostgresError("42601", "unequal number of entries in row expressions", position=context.position(node.location))
+        raise PostgresError("42601", "unequal number of entries in row expressions", location=node.location)
     result: Expression | None = None
     for left_field, right_field in zip(left.args, right.args, strict=True):
         distinct = _make_distinct(left_field, right_field, context, node.location)
@@ -209,7 +207,7 @@ def _null_if(node: pb.A_Expr, scope: Scope, context: BindContext, binder: Binder
     equal = make(["="], binder(node.lexpr, scope, context), binder(node.rexpr, scope, context), context, node.location)
     assert isinstance(equal, OpExpr)
     if equal.type.oid != registry.BOOL:
-        raise PostgresError("42804", "NULLIF requires = operator to yield boolean", position=context.position(node.location))
+        raise PostgresError("42804", "NULLIF requires = operator to yield boolean", location=node.location)
     return NullIf(type=equal.args[0].type, operator=equal.operator, args=equal.args, location=node.location)
 
 
@@ -230,7 +228,7 @@ def _in(node: pb.A_Expr, scope: Scope, context: BindContext, binder: Binder) -> 
     for item in bound:
         if isinstance(left, RowExpr):
             if not isinstance(item, RowExpr):
-                raise PostgresError("42804", "arguments of row IN must all be row expressions", position=context.position(node.location))
+                raise PostgresError("42804", "arguments of row IN must all be row expressions", location=node.location)
             comparisons.append(compare_rows(name, left, item, context, node.location))
         else:
             comparisons.append(make(name, left, item, context, node.location))

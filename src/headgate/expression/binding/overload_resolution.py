@@ -16,6 +16,7 @@ from headgate.expression.binding.coercion_pathway import Reach, find_path
 from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.signature import can_coerce, resolve_polymorphic
 from headgate.expression.builtin import Function, Operator
+from headgate.sql import parser
 from headgate.types import registry
 
 _OPERATOR_HINT = "No operator matches the given name and argument types. You might need to add explicit type casts."
@@ -98,9 +99,9 @@ def _binary_exact(named: Sequence[Operator], left: int, right: int, context: Bin
 def _no_operator(name: str, left: int, right: int, several: bool, context: BindContext, location: int) -> PostgresError:
     shown = (f"{context.show_type(left)} " if left else "") + f"{name} {context.show_type(right)}"
     if several:
-        return PostgresError("42725", f"operator is not unique: {shown}", hint=_AMBIGUOUS_OPERATOR, position=context.position(location))
+        return PostgresError("42725", f"operator is not unique: {shown}", hint=_AMBIGUOUS_OPERATOR, location=location)
     hint = _OPERATOR_HINT if left else _OPERATOR_HINT_ONE
-    return PostgresError("42883", f"operator does not exist: {shown}", hint=hint, position=context.position(location))
+    return PostgresError("42883", f"operator does not exist: {shown}", hint=hint, location=location)
 
 
 def find_function(
@@ -173,12 +174,12 @@ def among(named: Sequence[Function], arguments: Sequence[int], context: BindCont
 def not_unique(kind: str, shown: str, context: BindContext, location: int) -> PostgresError:
     """Return the 42725 error for a call of several functions or procedures (`kind`). `shown`: the call with its types."""
     hint = f"Could not choose a best candidate {kind}. You might need to add explicit type casts."
-    return PostgresError("42725", f"{kind} {shown} is not unique", hint=hint, position=context.position(location))
+    return PostgresError("42725", f"{kind} {shown} is not unique", hint=hint, location=location)
 
 
 def no_function(shown: str, context: BindContext, location: int, hint: str = _FUNCTION_HINT) -> PostgresError:
     """Return the 42883 error for a call, which `shown` gives with its types."""
-    return PostgresError("42883", f"function {shown} does not exist", hint=hint, position=context.position(location))
+    return PostgresError("42883", f"function {shown} does not exist", hint=hint, location=location)
 
 
 def _candidate(function: Function, count: int, variadic: bool) -> Candidate | None:
@@ -338,5 +339,5 @@ def real_types(
     try:
         return resolve_polymorphic(actual, declared, result, context)
     except PostgresError as error:
-        error.position = context.position(location)
+        error.position = parser.position(location)
         raise

@@ -73,10 +73,10 @@ class Target:
                 raise self._error(problem[0], f'cannot assign to field "{name}" of column "{self.column}" because {problem[1]}')
             return indirection.field(current, name, self.context), self.steps[1:], name
         if kind.oid == registry.JSONB:
-            raise not_supported("assignment to a part of a jsonb value is not supported", position=self.context.position(self.location))
+            raise not_supported("assignment to a part of a jsonb value is not supported", location=self.location)
         if not kind.is_array:
-            where = None if isinstance(current, Const) else self.context.position(self.location)  # INSERT has no column to point at
-            raise PostgresError("42804", f"cannot subscript type {shown} because it does not support subscripting", position=where)
+            location = -1 if isinstance(current, Const) else self.location  # INSERT has no column to point at
+            raise PostgresError("42804", f"cannot subscript type {shown} because it does not support subscripting", location=location)
         count = next((place for place, step in enumerate(steps) if step.DESCRIPTOR.name != "A_Indices"), len(steps))
         return indirection.subscript(current, steps[:count], self.scope, self.context, self.binder), self.steps[count:], self.column
 
@@ -89,7 +89,7 @@ class Target:
         raise self._error("42804", f"{verb} type {expected} but expression is of type {shown}", _HINT)
 
     def _error(self, sqlstate: str, message: str, hint: str | None = None) -> PostgresError:
-        return PostgresError(sqlstate, message, hint=hint, position=self.context.position(self.location))
+        return PostgresError(sqlstate, message, hint=hint, location=self.location)
 
 
 def operands(expression: Expression) -> Iterator[Expression]:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 from headgate.errors import PostgresError
 from headgate.expression.node import ColumnRef, TypeRef
-from headgate.sql.parser import position
 from headgate.types import registry
 
 SYSTEM_COLUMNS = {
@@ -120,16 +119,13 @@ def resolve(parts: Sequence[str], scope: Scope, location: int) -> ColumnRef:
     if len(parts) == 1:
         return _resolve_unqualified(parts[0], scope, location)
     if len(parts) > 4:
-        raise PostgresError("42601", f"improper qualified name (too many dotted names): {'.'.join(parts)}", position=position(location))
+        raise PostgresError("42601", f"improper qualified name (too many dotted names): {'.'.join(parts)}", location=location)
     schema = parts[-3] if len(parts) > 2 else None
     table, levels = find_table(parts[-2], schema, scope, location)
     column = _in_table(table, parts[-1], location, levels, qualified=scope.qualify)
     if column is None:
         raise PostgresError(
-            "42703",
-            f"column {'.'.join(parts[-2:])} does not exist",
-            hint=_hint(parts[-1], scope, parts[-2]),
-            position=position(location),
+            "42703", f"column {'.'.join(parts[-2:])} does not exist", hint=_hint(parts[-1], scope, parts[-2]), location=location
         )
     return column
 
@@ -142,7 +138,7 @@ def find_table(name: str, schema: str | None, scope: Scope, location: int) -> tu
     for levels, level in enumerate(scope.levels):
         matches = [table for table in level.tables if table.name == name and (schema is None or table.schema == schema)]
         if len(matches) > 1:
-            raise PostgresError("42P09", f'table reference "{name}" is ambiguous', position=position(location))
+            raise PostgresError("42P09", f'table reference "{name}" is ambiguous', location=location)
         if matches:
             _check_lateral(matches[0], location)
             return matches[0], levels
@@ -155,7 +151,7 @@ def _check_lateral(table: ScopeTable, location: int) -> None:
             "42P10",
             f'invalid reference to FROM-clause entry for table "{table.name}"',
             detail="The combining JOIN type must be INNER or LEFT for a LATERAL reference.",
-            position=position(location),
+            location=location,
         )
 
 
@@ -166,12 +162,12 @@ def _missing_table(name: str, schema: str | None, scope: Scope, location: int) -
     of_relation = [table for table in tables if table.relation_name and (schema or table.relation_name[0], name) == table.relation_name]
     table = next(iter(of_name + of_relation), None)
     if table is None:
-        return PostgresError("42P01", f'missing FROM-clause entry for table "{name}"', position=position(location))
+        return PostgresError("42P01", f'missing FROM-clause entry for table "{name}"', location=location)
     if table.name != name and _is_usable(table, scope):
         hint = f'Perhaps you meant to reference the table alias "{table.name}".'
     else:
         hint = f'There is an entry for table "{table.name}", but it cannot be referenced from this part of the query.'
-    return PostgresError("42P01", f'invalid reference to FROM-clause entry for table "{name}"', hint=hint, position=position(location))
+    return PostgresError("42P01", f'invalid reference to FROM-clause entry for table "{name}"', hint=hint, location=location)
 
 
 def has_table(name: str, scope: Scope) -> bool:
@@ -187,7 +183,7 @@ def _resolve_unqualified(name: str, scope: Scope, location: int) -> ColumnRef:
             ref for table in tables if (ref := _in_table(table, name, location, levels, qualified=level.qualify)) is not None
         ]
         if len([ref for ref in columns if ref.attnum >= 0]) > 1 or (len(columns) > 1 and all(ref.attnum < 0 for ref in columns)):
-            raise PostgresError("42702", f'column reference "{name}" is ambiguous', position=position(location))
+            raise PostgresError("42702", f'column reference "{name}" is ambiguous', location=location)
         if merged:
             return merged[0]
         if columns:
@@ -196,7 +192,7 @@ def _resolve_unqualified(name: str, scope: Scope, location: int) -> ColumnRef:
     if has_table(name, scope):
         table, levels = find_table(name, None, scope, location)
         return table.row(location, levels)
-    raise PostgresError("42703", f'column "{name}" does not exist', hint=_hint(name, scope), position=position(location))
+    raise PostgresError("42703", f'column "{name}" does not exist', hint=_hint(name, scope), location=location)
 
 
 def column_of(table: ScopeTable, name: str) -> ColumnRef:
@@ -209,7 +205,7 @@ def column_of(table: ScopeTable, name: str) -> ColumnRef:
 def _in_table(table: ScopeTable, name: str, location: int, levels: int, *, qualified: bool) -> ColumnRef | None:
     columns = [column for column in table.columns if column.name == name]
     if len(columns) > 1:
-        raise PostgresError("42702", f'column reference "{name}" is ambiguous', position=position(location))
+        raise PostgresError("42702", f'column reference "{name}" is ambiguous', location=location)
     if columns:
         return _reference(columns[0], table.name, location, levels, qualified=qualified)
     if table.system and name in SYSTEM_COLUMNS:

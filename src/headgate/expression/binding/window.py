@@ -15,7 +15,7 @@ from headgate.expression.binding.coercion_pathway import Reach
 from headgate.expression.binding.context import BindContext, Binder
 from headgate.expression.binding.scope import Scope
 from headgate.expression.node import Expression, Frame, TypeRef
-from headgate.sql.parser import ParseNode, position, unwrap
+from headgate.sql.parser import ParseNode, unwrap
 from headgate.types import registry
 
 Order = tuple[tuple[Expression, bool, bool], ...]
@@ -33,7 +33,7 @@ def bind_order(nodes: Sequence[ParseNode], scope: Scope, context: BindContext, b
     for sort_node in nodes:
         sort = unwrap(sort_node)
         if sort.sortby_dir == pb.SORTBY_USING:
-            raise not_supported("ORDER BY ... USING is not supported", position=context.position(sort.location))
+            raise not_supported("ORDER BY ... USING is not supported", location=sort.location)
         bound = _resolve_unknown(binder(sort.node, scope, context), context)
         descending = sort.sortby_dir == pb.SORTBY_DESC
         first = sort.sortby_nulls == pb.SORTBY_NULLS_FIRST or (sort.sortby_nulls != pb.SORTBY_NULLS_LAST and descending)
@@ -65,7 +65,7 @@ def bind(
     end = _offset(over.end_offset, context, binder) if over.HasField("end_offset") else None
     if frame.mode == "RANGE" and (start or end) and len(order) != 1:
         message = "RANGE with offset PRECEDING/FOLLOWING requires exactly one ORDER BY column"
-        raise PostgresError("42P20", message, position=context.position(over.location))
+        raise PostgresError("42P20", message, location=over.location)
     return partition, order, frame, (start, end)
 
 
@@ -74,34 +74,34 @@ def definitions(node: pb.SelectStmt) -> dict[str, pb.WindowDef]:
     windows: dict[str, pb.WindowDef] = {}
     for definition in map(unwrap, node.window_clause):
         if definition.name in windows:
-            raise PostgresError("42P20", f'window "{definition.name}" is already defined', position=position(definition.location))
+            raise PostgresError("42P20", f'window "{definition.name}" is already defined', location=definition.location)
         windows[definition.name] = definition
     return windows
 
 
 def _find_window(name: str, location: int, windows: Mapping[str, pb.WindowDef], context: BindContext) -> pb.WindowDef:
     if name not in windows:
-        raise PostgresError("42704", f'window "{name}" does not exist', position=context.position(location))
+        raise PostgresError("42704", f'window "{name}" does not exist', location=location)
     return windows[name]
 
 
 def _inherit(over: pb.WindowDef, base: pb.WindowDef, context: BindContext) -> tuple[list[ParseNode], list[ParseNode]]:
-    where = context.position(over.location)
+    location = over.location
     if over.partition_clause:
-        raise PostgresError("42P20", f'cannot override PARTITION BY clause of window "{over.refname}"', position=where)
+        raise PostgresError("42P20", f'cannot override PARTITION BY clause of window "{over.refname}"', location=location)
     if over.order_clause and base.order_clause:
-        raise PostgresError("42P20", f'cannot override ORDER BY clause of window "{over.refname}"', position=where)
+        raise PostgresError("42P20", f'cannot override ORDER BY clause of window "{over.refname}"', location=location)
     if base.frame_options & _WRITTEN:
-        raise PostgresError("42P20", f'cannot copy window "{over.refname}" because it has a frame clause', position=where)
+        raise PostgresError("42P20", f'cannot copy window "{over.refname}" because it has a frame clause', location=location)
     return list(base.partition_clause), list(base.order_clause or over.order_clause)
 
 
 def _frame(over: pb.WindowDef, context: BindContext) -> Frame:
     bits = over.frame_options
     if bits & _GROUPS:
-        raise not_supported("GROUPS frames are not supported", position=context.position(over.location))
+        raise not_supported("GROUPS frames are not supported", location=over.location)
     if bits & _EXCLUDE:
-        raise not_supported("frame exclusion is not supported", position=context.position(over.location))
+        raise not_supported("frame exclusion is not supported", location=over.location)
     start = next((name for bit, name in _STARTS.items() if bits & bit), "unbounded preceding")
     end = next((name for bit, name in _ENDS.items() if bits & bit), "current")
     return Frame("ROWS" if bits & _ROWS else "RANGE", start, end, bool(bits & _WRITTEN), bool(bits & _BETWEEN))

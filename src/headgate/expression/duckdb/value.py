@@ -141,8 +141,8 @@ def raised(sqlstate: str, message: str, oid: int, tail: str = "") -> str:
 
 def refuse(construct: str, node: n.Expression | None = None) -> PostgresError:
     """Return 0A000 for a construct without an exact form in DuckDB."""
-    where = node.location + 1 if node is not None and node.location >= 0 else None
-    return not_supported(f"{construct} is not supported in a query on system catalogs", position=where)
+    location = -1 if node is None else node.location
+    return not_supported(f"{construct} is not supported in a query on system catalogs", location=location)
 
 
 def zero_based(node: n.Expression, env: Env) -> bool:

@@ -21,7 +21,7 @@ from headgate.server.protocol.portal import Portal, PreparedStatement, RowSource
 from headgate.server.protocol.statement_memory import OF_ALL, Pool, Share
 from headgate.server.session.transaction_block import BlockState
 from headgate.sql import parser
-from headgate.sql.parser import ParseNode, Statement, position
+from headgate.sql.parser import ParseNode, Statement
 from headgate.storage.row_store import NO_ROWS, RowPart, RowStore
 from headgate.types.resultset import ResultSet, batch_of_rows
 
@@ -165,7 +165,7 @@ def _check_options(session: ClientSession, node: pb.DeclareCursorStmt, query: pb
         return
     if query.HasField("into_clause"):
         message = "SELECT ... INTO is not allowed here"
-        raise PostgresError("42601", message, position=position(query.into_clause.rel.location))
+        raise PostgresError("42601", message, location=query.into_clause.rel.location)
     if not query.locking_clause:
         return
     word = "FOR " + _STRENGTHS[parser.unwrap(query.locking_clause[0]).strength]

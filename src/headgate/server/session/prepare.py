@@ -45,7 +45,7 @@ def _type(type_name: pb.TypeName) -> int:
     schema, name = (names[0] if len(names) > 1 else None), names[-1]
     known_type = registry.known().find_name(name + array, schema)
     if known_type is None:
-        raise PostgresError("42704", f'type "{name}" does not exist', position=parser.position(type_name.location))
+        raise PostgresError("42704", f'type "{name}" does not exist', location=type_name.location)
     return known_type.oid
 
 

@@ -31,7 +31,6 @@ from headgate.expression.implementation.implementations import IMPLEMENTATIONS
 from headgate.expression.node import ArrayExpr, ColumnRef, Const, Expression, FuncExpr, SqlValue, TypeRef, walk
 from headgate.lsn import Lsn
 from headgate.settings import definition
-from headgate.sql.parser import position
 from headgate.storage.spark import failure
 from headgate.types import registry as t
 
@@ -187,9 +186,9 @@ def _call_stable(planner: CatalogPlanner, name: str, node: FuncExpr) -> str:
     chosen = procedure.procedures()[node.function]
     callee = planner.functions.get(name)
     if callee is None:
-        raise not_supported(f"function {name} is not supported", position=position(node.location))
+        raise not_supported(f"function {name} is not supported", location=node.location)
     if name not in STABLE:
-        raise not_supported(f"function {name} is only supported in FROM or as a column of its own", position=position(node.location))
+        raise not_supported(f"function {name} is only supported in FROM or as a column of its own", location=node.location)
     check_right(planner, chosen)
     planner.kept_view = False
     return constant(callee(*given_values(planner, node)), chosen.result)

@@ -21,7 +21,6 @@ from headgate.errors import not_supported
 from headgate.expression import builtin, rewriting
 from headgate.expression.duckdb import cast
 from headgate.expression.node import BoolExpr, Case, Coalesce, ColumnRef, Const, Expression, FuncExpr, RowExpr, SubLink, TypeRef, walk
-from headgate.sql.parser import position
 from headgate.types import registry as t
 from headgate.types.resultset import ResultColumn, ResultSet
 
@@ -130,9 +129,9 @@ def _permitted(planner: CatalogPlanner, call: FuncExpr) -> Procedure:
     """Return the called function. Raise 42501 if the user may not call it, and 0A000 if the node does not have it."""
     chosen, name = procedure.procedures()[call.function], session_call.called(call)
     if name not in planner.functions:
-        raise not_supported(f"function {name} is not supported", position=position(call.location))
+        raise not_supported(f"function {name} is not supported", location=call.location)
     if chosen.is_set:
-        raise not_supported(f"function {name} is only supported in FROM", position=position(call.location))
+        raise not_supported(f"function {name} is only supported in FROM", location=call.location)
     session_call.check_right(planner, chosen)
     return chosen
 

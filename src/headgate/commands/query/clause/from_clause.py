@@ -44,7 +44,7 @@ from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding.scope import Scope, ScopeTable
 from headgate.expression.node import BoolKind, Expression, conjuncts, joined
 from headgate.sql import names
-from headgate.sql.parser import ParseNode, position
+from headgate.sql.parser import ParseNode
 from headgate.storage.spark import job_group
 from headgate.storage.spark.column_name import quoted
 from headgate.types import registry
@@ -155,7 +155,7 @@ def _relation(planner: Planner, item: RelationItem, reading: Reading) -> Source:
         restrict(planner, relation, source.star)
         return source
     if relation.kind not in TABLE_KINDS:
-        raise not_supported(f"reading {lookup.PLURALS[relation.kind]} is not supported", position=position(item.location))
+        raise not_supported(f"reading {lookup.PLURALS[relation.kind]} is not supported", location=item.location)
     skipped = take(planner, relation, locks)
     frame = None if skipped or reading.where is None else key_lookup.frame(planner, relation, item.star, reading.where)
     if frame is None:
