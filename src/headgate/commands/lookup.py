@@ -138,14 +138,19 @@ def used_namespace(cursor: Cursor, database: int, name: str) -> int:
 
 
 def creation_schema(cursor: Cursor, context: SessionContext, schema: str) -> tuple[int, str]:
-    """Return (oid, name) of the schema for a new object. Protect the schema and the user from DROP. Raise 3F000 if there is no schema."""
+    """Return (oid, name) of the schema for a new object. Protect the schema and the user from DROP.
+
+    Raise 3F000 if there is no schema, and 42501 without CREATE on it.
+    """
     privilege.used_role(cursor, context.user)
-    if schema:
-        return used_namespace(cursor, context.database, schema), schema
-    path = [name for name in search_path(cursor, context) if name not in ("pg_catalog", context.temp_schema)]
-    if not path:
-        raise PostgresError("3F000", "no schema has been selected to create in")
-    return used_namespace(cursor, context.database, path[0]), path[0]
+    if not schema:
+        path = [name for name in search_path(cursor, context) if name not in ("pg_catalog", context.temp_schema)]
+        if not path:
+            raise PostgresError("3F000", "no schema has been selected to create in")
+        schema = path[0]
+    oid = used_namespace(cursor, context.database, schema)
+    privilege.check_create_in_schema(cursor, context.user, context.database, oid)
+    return oid, schema
 
 
 def check_database(node: pb.RangeVar, context: SessionContext) -> None:

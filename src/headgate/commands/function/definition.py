@@ -55,7 +55,6 @@ def create(node: pb.CreateFunctionStmt, session: Session) -> CommandResult:
     kind = "p" if node.is_procedure else "f"
     schema, name = names.split_name(node.funcname, context.database_name)
     namespace, schema = lookup.creation_schema(cursor, context, schema or "")
-    privilege.check_create_in_schema(cursor, context.user, context.database, namespace)
     options_by_name = _unique(node.options)
     language = _language(options_by_name, node)
     arguments = _arguments(node.parameters, session)

@@ -138,7 +138,6 @@ def create_sequence(node: pb.CreateSeqStmt, session: Session) -> CommandResult:
         namespace, schema = temporary_schema.schema(session, transaction)
     else:
         namespace, schema = lookup.creation_schema(cursor, context, node.sequence.schemaname)
-        privilege.check_create_in_schema(cursor, context.user, context.database, namespace)
     name = node.sequence.relname
     if node.if_not_exists and relations.find_oid(cursor, context.database, schema, name) is not None:
         session.notices.notice(f'relation "{name}" already exists, skipping', sqlstate="42P07")

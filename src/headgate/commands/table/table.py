@@ -133,9 +133,8 @@ def _place(node: pb.CreateStmt, session: Session, transaction: Transaction) -> t
     else:
         if node.oncommit > pb.ONCOMMIT_NOOP:
             raise PostgresError("42P16", "ON COMMIT can only be used on temporary tables")
-        namespace, schema = lookup.creation_schema(cursor, context, target.schemaname)
         try:
-            privilege.check_create_in_schema(cursor, context.user, context.database, namespace)
+            namespace, schema = lookup.creation_schema(cursor, context, target.schemaname)
         except PostgresError as error:
             error.position = position(target.location)
             raise

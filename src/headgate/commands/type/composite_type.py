@@ -44,7 +44,6 @@ def _create(node: pb.CompositeTypeStmt, session: Session) -> CommandResult:
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     place, _ = lookup.creation_schema(cursor, context, node.typevar.schemaname)
-    privilege.check_create_in_schema(cursor, context.user, context.database, place)
     name = node.typevar.relname
     types.require_free(cursor, context.database, place, name)
     columns = _columns(node.coldeflist, name, session)

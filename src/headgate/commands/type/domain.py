@@ -59,7 +59,6 @@ def _create(node: pb.CreateDomainStmt, session: Session) -> CommandResult:
     cursor, context = transaction.cursor, session.context
     schema, name = names.split_name(node.domainname, context.database_name)
     place, _ = lookup.creation_schema(cursor, context, schema or "")
-    privilege.check_create_in_schema(cursor, context.user, context.database, place)
     types.require_free(cursor, context.database, place, name)
     oid, modifier = names.type_name(node.type_name)
     hold.use(cursor, "pg_type", oid)

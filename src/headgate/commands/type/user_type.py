@@ -50,7 +50,6 @@ def create_enum(node: pb.CreateEnumStmt, session: Session) -> CommandResult:
     cursor, context = transaction.cursor, session.context
     schema, name = names.split_name(node.type_name, context.database_name)
     oid, _ = lookup.creation_schema(cursor, context, schema or "")
-    privilege.check_create_in_schema(cursor, context.user, context.database, oid)
     owner = privilege.used_role(cursor, context.user)
     labels = names.strings(node.vals)
     user_type.create_enum(cursor, transaction.engine.catalog.next_oid, context.database, oid, name, owner, labels)

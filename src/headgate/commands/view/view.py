@@ -68,7 +68,6 @@ def create(node: pb.ViewStmt, session: Session) -> CommandResult:
     for column in columns:
         hold.use(cursor, "pg_type", column.type_oid)
     namespace, schema = lookup.creation_schema(cursor, context, target.schemaname)
-    privilege.check_create_in_schema(cursor, context.user, context.database, namespace)
     classes = _classes(query, session, transaction)
     uses = _hold_uses(cursor, query, classes.values())
     texts = _texts(query, columns, cursor, context.database, classes)
