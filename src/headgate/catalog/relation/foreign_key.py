@@ -22,8 +22,8 @@ def _free_name(cursor: Cursor, relation: Relation, key: ForeignKey) -> str:
     """Return a name that no constraint of the schema has."""
     sql = "SELECT conname FROM hg.pg_constraint WHERE dbid = ? AND connamespace = ?"
     used_names = [name for (name,) in rows(cursor, sql, [relation.database, relation.namespace_oid])]
-    columns = [column.name for attnum in key.columns if (column := relation.numbered(attnum))]
-    return object_name.free_name(relation.name, "_".join(columns), "fkey", used_names)
+    columns = "_".join(column.name for column in relation.columns_at(key.columns))
+    return object_name.free_name(relation.name, columns, "fkey", used_names)
 
 
 def create(cursor: Cursor, oids: Oids, relation: Relation, key: ForeignKey) -> ForeignKey:

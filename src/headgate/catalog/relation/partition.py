@@ -139,8 +139,7 @@ class Branch:
     @property
     def key(self) -> tuple[Column, ...]:
         assert self.relation.partition_key is not None
-        columns = [self.relation.numbered(attnum) for attnum in self.relation.partition_key.attnums]
-        return tuple(column for column in columns if column is not None)
+        return tuple(self.relation.columns_at(self.relation.partition_key.attnums))
 
     @property
     def default(self) -> Branch | None:

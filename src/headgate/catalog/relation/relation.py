@@ -205,6 +205,10 @@ class Relation:
         """Return the live column with this number, or None."""
         return next((column for column in self.columns if column.attnum == attnum), None)
 
+    def columns_at(self, attnums: Iterable[int]) -> list[Column]:
+        """Return the live columns with these numbers, in this order. Numbers of no live column (0: an expression) are left out."""
+        return [column for attnum in attnums if (column := self.numbered(attnum)) is not None]
+
     def is_on(self, option: str, otherwise: bool) -> bool:
         """Return the value of a boolean storage parameter, or `otherwise` if it is not set."""
         value = self.option(option)

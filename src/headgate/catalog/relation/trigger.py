@@ -143,7 +143,7 @@ def clone(
         drop(cursor, partition.database, own.oid)
     elif own is not None:
         raise PostgresError("42710", f'trigger "{trigger.name}" for relation "{partition.name}" already exists')
-    names = [column.name for number in trigger.columns if (column := table.numbered(number)) is not None]
+    names = [column.name for column in table.columns_at(trigger.columns)]
     columns = tuple(column.attnum for name in names if (column := partition.column(name)) is not None)
     cloned = replace(trigger, oid=next_oid(), relation=partition.oid, columns=columns, parent=trigger.oid)
     write(cursor, partition.database, cloned)

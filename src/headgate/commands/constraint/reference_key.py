@@ -35,7 +35,7 @@ from headgate.types.text.text import write_text
 
 
 def column_names(relation: Relation, attnums: Sequence[int]) -> list[str]:
-    return [column.name for attnum in attnums if (column := relation.numbered(attnum))]
+    return [column.name for column in relation.columns_at(attnums)]
 
 
 def of_rows(rows: Rows, relation: Relation, attnums: Sequence[int]) -> Rows:
@@ -57,9 +57,7 @@ def value_names(attnums: Sequence[int]) -> list[str]:
 def shown(relation: Relation, attnums: Sequence[int], values: pa.Table, typed: Relation | None = None, typed_by: Sequence[int] = ()) -> str:
     """Return the first key as messages show it: ``(a, b)=(1, 2)``. `typed`, `typed_by`: the columns of the values, if different."""
     parts = []
-    for place, attnum in enumerate(typed_by or attnums):
-        column = (typed or relation).numbered(attnum)
-        assert column is not None
+    for place, column in enumerate((typed or relation).columns_at(typed_by or attnums)):
         parts.append(str(write_text(buffers.whole(values[f"v{place}"].slice(0, 1)), column.type_oid)[0].as_py()))
     return f"({', '.join(column_names(relation, attnums))})=({', '.join(parts)})"
 
@@ -137,10 +135,7 @@ def _distinct_keys(
     key = lookup.key_of(target, target_columns)
     arrays = []
     fits = np.ones(values.num_rows, bool)
-    for place, (attnum, target_attnum) in enumerate(zip(columns, target_columns, strict=True)):
-        mine, theirs = relation.numbered(attnum), target.numbered(target_attnum)
-        assert mine is not None
-        assert theirs is not None
+    for place, (mine, theirs) in enumerate(zip(relation.columns_at(columns), target.columns_at(target_columns), strict=True)):
         array, wide = buffers.whole(values[f"v{place}"]), arrow_type(theirs.type_oid, theirs.typmod)
         if array.type != wide:
             if not (pa.types.is_integer(array.type) and pa.types.is_integer(wide)):
@@ -165,15 +160,13 @@ def _distinct_keys(
 def _equal(relation: Relation, columns: Sequence[int], target: Relation, target_columns: Sequence[int]) -> SparkColumn:
     """Return the condition that the keys v0, v1, … and t0, t1, … are equal by the operators of their types, for an equi-join of Spark."""
     condition: SparkColumn | None = None
-    for place, (attnum, target_attnum) in enumerate(zip(columns, target_columns, strict=True)):
-        left_column, right_column = relation.numbered(attnum), target.numbered(target_attnum)
-        assert left_column is not None
-        assert right_column is not None
+    pairs = zip(relation.columns_at(columns), target.columns_at(target_columns), strict=True)
+    for place, (left_column, right_column) in enumerate(pairs):
         left_key, right_key = f"v{place}", f"t{place}"
         test = operators.make(
             ["="],
-            ColumnRef(type=stored_expression.type_of(right_column), name=right_column.name, attnum=target_attnum, key=right_key),
-            ColumnRef(type=stored_expression.type_of(left_column), name=left_column.name, attnum=attnum, key=left_key),
+            ColumnRef(type=stored_expression.type_of(right_column), name=right_column.name, attnum=right_column.attnum, key=right_key),
+            ColumnRef(type=stored_expression.type_of(left_column), name=left_column.name, attnum=left_column.attnum, key=left_key),
             stored_expression.context(),
             -1,
         )

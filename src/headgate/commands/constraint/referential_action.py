@@ -226,12 +226,10 @@ def _set(key: ForeignKey, child: Relation, rows: Rows, action: str, writing: Wri
     """UPDATE the rows that reference a removed key: to its new value (CASCADE), NULL or the defaults."""
     chosen = key.set_columns if deleting and key.set_columns else key.columns
     values: dict[str, str | pa.Scalar] = {}
-    for place, attnum in enumerate(key.columns):
-        column = child.numbered(attnum)
-        assert column is not None
+    for place, column in enumerate(child.columns_at(key.columns)):
         if action == CASCADE:
             values[column.name] = f"n{place}"
-        elif attnum in chosen:
+        elif column.attnum in chosen:
             values[column.name] = pa.scalar(None) if action == SET_NULL else writing.default(child, column)
     writing.update(child, _with_new(child, rows, values), set(values))
 

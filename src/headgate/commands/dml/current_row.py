@@ -248,13 +248,9 @@ def _lookup_key(leaf: Relation, shown: Shown, forms: TextSettings) -> tuple[look
     """Return the lookup key: a unique key if the cursor shows it, otherwise all shown columns. None if none of these is comparable."""
     shown_columns = {column.name: column for column in leaf.columns if column.name in shown}
     for index in leaf.unique_indexes:
-        columns = [leaf.numbered(attnum) for attnum in index.attnums]
-        if (
-            index.plain
-            and index.immediate
-            and all(key_column is not None and shown.get(key_column.name) is not None for key_column in columns)
-        ):
-            return _read(leaf, [key_column for key_column in columns if key_column is not None], shown, forms)
+        columns = leaf.columns_at(index.attnums)
+        if index.plain and index.immediate and all(shown.get(column.name) is not None for column in columns):
+            return _read(leaf, columns, shown, forms)
     comparable = [shown_column for shown_column in shown_columns.values() if sortkey.comparable(shown_column.type_oid, registry.known())]
     return _read(leaf, comparable, shown, forms) if comparable else None
 

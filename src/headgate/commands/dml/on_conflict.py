@@ -22,7 +22,7 @@ from headgate.analysis.query import FromItem, PlanColumn
 from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Index, Relation
 from headgate.commands import privilege, stored_expression
-from headgate.commands.constraint import index_key, referential_action, row_key
+from headgate.commands.constraint import index_key, reference_key, referential_action, row_key
 from headgate.commands.dml import assignment, driver_change
 from headgate.commands.dml.rows import changed_rows, first_error
 from headgate.commands.dml.rows.new_rows import NewRows
@@ -297,12 +297,8 @@ def _arbiters(clause: pb.OnConflictClause, writer: NewRows) -> list[Index]:
     infer = clause.infer
     if infer.conname:
         root = writer.shown
-        names = [column.name for attnum in _constraint(infer.conname, root).attnums if (column := root.numbered(attnum))]
-        return [
-            index
-            for index in unique
-            if index.constraint and names == [c.name for attnum in index.attnums if (c := relation.numbered(attnum))]
-        ]
+        names = reference_key.column_names(root, _constraint(infer.conname, root).attnums)
+        return [index for index in unique if index.constraint and names == reference_key.column_names(relation, index.attnums)]
     return _inferred(_key(infer, relation, writer.shown.name), _terms(infer, relation, writer.shown.name), relation)[:1]
 
 

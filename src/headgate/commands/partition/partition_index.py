@@ -108,7 +108,7 @@ def corresponding(parent: Relation, child: Relation, attnums: tuple[int, ...]) -
 
 
 def _choose_name(cursor: Cursor, relation: Relation, key: IndexKey) -> str:
-    column_names = "_".join(column.name for number in key.attnums if (column := relation.numbered(number)))
+    column_names = "_".join(column.name for column in relation.columns_at(key.attnums))
     label = "pkey" if key.primary else "key" if key.constraint else "idx"
     return object_name.choose_name(
         cursor, relation.database, relation.namespace_oid, relation.name, None if key.primary else column_names, label

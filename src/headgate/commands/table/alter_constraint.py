@@ -50,18 +50,13 @@ def add_key(alteration: Alteration, key: indexes.IndexKey) -> None:
     if key.primary and relation.primary_key:
         raise PostgresError("42P16", f'multiple primary keys for table "{relation.name}" are not allowed')
     label = "pkey" if key.primary else "key"
-    column_names = (
-        None
-        if key.primary
-        else "_".join(key_column.name for number in (*key.attnums, *key.included) if (key_column := relation.numbered(number)))
-    )
+    column_names = None if key.primary else "_".join(column.name for column in relation.columns_at((*key.attnums, *key.included)))
     name = key.name or object_name.choose_name(
         alteration.cursor, relation.database, relation.namespace_oid, relation.name, column_names, label
     )
     if key.primary:
-        for number in key.attnums:
-            column = relation.numbered(number)
-            if column is not None and not column.not_null:
+        for column in relation.columns_at(key.attnums):
+            if not column.not_null:
                 alter_partition.check_no_nulls(alteration, column.name)
     partition_index.add(alteration.transaction, relation, replace(key, name=name), only=alteration.only)
     alteration.refresh()
@@ -182,9 +177,8 @@ def using_index(alteration: Alteration, node: ParseNode) -> None:
         conkey=list(index.attnums),
     )  # fmt: skip
     update(cursor, "pg_index", {"dbid": relation.database, "indexrelid": index.oid}, indisprimary=primary, indimmediate=not deferrable)
-    for attnum in index.attnums if primary else ():
-        column = relation.numbered(attnum)
-        if column is not None and not column.not_null:
+    for column in relation.columns_at(index.attnums if primary else ()):
+        if not column.not_null:
             rewrite_table.check_no_nulls(alteration.transaction, relation, column)
-            attribute.set_not_null(cursor, relation, attnum, not_null=True)
+            attribute.set_not_null(cursor, relation, column.attnum, not_null=True)
     key_text.write(cursor, relation.database, relation.oid)

@@ -174,9 +174,8 @@ def replica_identity(alteration: Alteration, command: pb.AlterTableCmd) -> None:
         raise PostgresError("0A000", f'cannot use expression index "{identity.name}" as replica identity')
     if index.predicate is not None:
         raise PostgresError("0A000", f'cannot use partial index "{identity.name}" as replica identity')
-    for attnum in index.attnums:
-        column = relation.numbered(attnum)
-        if column is not None and not column.not_null:
+    for column in relation.columns_at(index.attnums):
+        if not column.not_null:
             message = f'index "{identity.name}" cannot be used as replica identity because column "{column.name}" is nullable'
             raise PostgresError("42809", message)
     pg_class.set_replica_identity(alteration.cursor, relation, ReplicaIdentity.INDEX, index.oid)

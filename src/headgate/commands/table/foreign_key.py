@@ -61,7 +61,7 @@ def add(declared: ForeignKeyNeed, relation: Relation, session: Session, transact
         index = _index(target, target_columns)
     else:
         index = _primary_key(target)
-        target_columns = [column for attnum in index.attnums if (column := target.numbered(attnum))]
+        target_columns = target.columns_at(index.attnums)
     _check_actions(node, columns)
     if len(columns) != len(target_columns):
         raise PostgresError("42830", "number of referencing and referenced columns for foreign key disagree")

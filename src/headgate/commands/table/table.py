@@ -426,7 +426,7 @@ def _keys(source: Relation) -> list[str]:
 
 
 def _column_list(source: Relation, attnums: tuple[int, ...]) -> str:
-    return ", ".join(names.quote_ident(column.name) for attnum in attnums if (column := source.numbered(attnum)))
+    return ", ".join(names.quote_ident(column.name) for column in source.columns_at(attnums))
 
 
 def _indexes(session: Session, source: Relation, target: pb.RangeVar) -> list[str]:

@@ -88,8 +88,7 @@ class Firing:
     def _is_of(self, trigger: Trigger, columns: set[str] | None) -> bool:
         if not trigger.columns or columns is None:
             return True
-        named = {column.name for number in trigger.columns if (column := self.relation.numbered(number)) is not None}
-        return bool(named & columns)
+        return any(column.name in columns for column in self.relation.columns_at(trigger.columns))
 
     def fires_instead(self, event: int) -> bool:
         """Return whether an INSTEAD OF trigger fires. Without one, the rows of a view cannot be changed."""

@@ -274,10 +274,9 @@ def _check(writer: NewRows, changed: Rows, fence: Fence | None) -> Rows:
 def touched_keys(relation: Relation, set_columns: set[str]) -> bool:
     """Return whether an UPDATE of these columns can change a unique key."""
     for index in relation.unique_indexes:
-        for attnum in index_key.used_columns(relation, index):
-            column = relation.numbered(attnum)
-            if column is not None and (column.name in set_columns or column.generated is not None):
-                return True
+        used = relation.columns_at(index_key.used_columns(relation, index))
+        if any(column.name in set_columns or column.generated is not None for column in used):
+            return True
     return False
 
 

@@ -216,9 +216,7 @@ def _keys(planner: Planner, relation: Relation, attnums: Sequence[int], fixed: d
     key = lookup.key_of(relation, attnums)
     product = list(itertools.product(*[fixed[attnum] for attnum in attnums]))
     columns = []
-    for place, (attnum, kind) in enumerate(zip(attnums, key.kinds, strict=True)):
-        column = relation.numbered(attnum)
-        assert column is not None
+    for place, (column, kind) in enumerate(zip(relation.columns_at(attnums), key.kinds, strict=True)):
         base, _ = registry.known().base(column.type_oid, column.typmod)
         texts = pa.array([values[place] for values in product], pa.string())
         try:
