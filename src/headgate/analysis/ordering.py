@@ -9,13 +9,13 @@ from postgast import pg_query_pb2 as pb
 from headgate.analysis.query import Limit, PlanColumn, SelectItem, Sort, reference
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder
-from headgate.expression.binding.coercion import resolve_unknown, to_bigint
+from headgate.expression.binding.coercion import resolve_unknown, to_specific
 from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.overload_resolution import ordering_operator
 from headgate.expression.binding.scope import Scope
 from headgate.expression.builtin import builtins
 from headgate.expression.location import location_of
-from headgate.expression.node import ColumnRef, Expression, walk
+from headgate.expression.node import ColumnRef, Expression, TypeRef, walk
 from headgate.sql import names
 from headgate.sql.parser import ParseNode, unwrap
 from headgate.sql.parser import walk as walk_tree
@@ -184,7 +184,7 @@ def limit(context: BindContext, node: pb.SelectStmt, sorts: Sequence[Sort]) -> L
 def _count(context: BindContext, node: ParseNode, clause: str) -> Expression:
     """Return LIMIT or OFFSET as a bigint expression. Raise 42804 for another type and 42P10 for a column."""
     context = context.within(construct=clause, aggregates=False)
-    value = to_bigint(binder.bind_raw(node, Scope(), context), clause, context)
+    value = to_specific(binder.bind_raw(node, Scope(), context), TypeRef(registry.INT8), clause, context)
     if any(isinstance(part, ColumnRef) for part in walk(value)):
         raise PostgresError("42P10", f"argument of {clause} must not contain variables")
     return value

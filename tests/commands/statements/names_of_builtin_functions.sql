@@ -44,3 +44,11 @@ TABLE counted;
 PREPARE p(int) AS SELECT reverse($1);
 EXECUTE p(7);
 SELECT factorial(20::bigint);
+-- The error for an operator that does not exist shows the name as it is written, and the types of the operands.
+select operator(public.-) 3;
+select 1 operator(public.=) any(array[1]);
+select 1 operator(public.=) '1', - true, 'a' operator(pg_catalog.-) 'b';
+select 1 from f limit true;
+select 1 limit true;
+select 1 limit 'x'::text;
+create function of_default(i int default 'x'::text) returns int language sql as 'select 1';

@@ -21,8 +21,7 @@ from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder, user_function
-from headgate.expression.binding.coercion import coerce
-from headgate.expression.binding.coercion_pathway import Reach
+from headgate.expression.binding.coercion import to_specific
 from headgate.expression.binding.scope import EMPTY
 from headgate.expression.binding.signature import (
     ANYCOMPATIBLE,
@@ -34,7 +33,6 @@ from headgate.expression.binding.signature import (
     POLYMORPHIC,
 )
 from headgate.expression.deparsing import deparse
-from headgate.expression.location import location_of
 from headgate.expression.node import TypeRef
 from headgate.sql import names, setting
 from headgate.sql.options import Option, options
@@ -174,11 +172,7 @@ def _default(node: ParseNode, oid: int, session: Session) -> str | None:
     with user_function.resolving(row_call.Resolver(session, computes=False)):  # a host evaluates the text
         bound = binder.bind_raw(node.defexpr, EMPTY, context)
     kind = TypeRef(oid, -1, context.collation_of_type(oid))
-    default = bound if oid in POLYMORPHIC else coerce(bound, kind, Reach.ASSIGNMENT, context)
-    if default is None:
-        message = f"argument of DEFAULT must be type {context.show_type(oid)}, not type {context.show_type(bound.type.oid)}"
-        raise PostgresError("42804", message, location=location_of(bound))
-    return deparse.stored(default)
+    return deparse.stored(bound if oid in POLYMORPHIC else to_specific(bound, kind, "DEFAULT", context))
 
 
 def _type(node: pb.TypeName) -> int:

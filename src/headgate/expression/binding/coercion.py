@@ -20,6 +20,7 @@ from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.signature import POLYMORPHIC, can_coerce
 from headgate.expression.location import location_of
 from headgate.expression.node import (
+    BOOLEAN,
     INTEGER,
     ArrayCoerce,
     CoerceViaIO,
@@ -273,32 +274,18 @@ def to_common(expression: Expression, target: int, construct: str, context: Bind
     )
 
 
-def to_boolean(expression: Expression, construct: str, context: BindContext) -> Expression:
-    """coerce_to_boolean. Raise 42804 "argument of WHERE must be type boolean, not type integer"."""
-    if expression.type.oid != registry.BOOL:
-        result = coerce(expression, TypeRef(registry.BOOL), Reach.ASSIGNMENT, context)
-        if result is None:
-            raise PostgresError(
-                "42804",
-                f"argument of {construct} must be type boolean, not type {context.show_type(expression.type.oid)}",
-                location=location_of(expression),
-            )
-        expression = result
-    return expression
-
-
-def to_bigint(expression: Expression, construct: str, context: BindContext) -> Expression:
-    """Coerce the expression of LIMIT or OFFSET to bigint (coerce_to_specific_type)."""
-    if expression.type.oid == registry.INT8:
-        return expression
-    result = coerce(expression, TypeRef(registry.INT8), Reach.ASSIGNMENT, context)
+def to_specific(expression: Expression, target: TypeRef, construct: str, context: BindContext) -> Expression:
+    """coerce_to_specific_type, coerce_to_boolean. Raise 42804 "argument of WHERE must be type boolean, not type integer"."""
+    result = coerce(expression, target, Reach.ASSIGNMENT, context)
     if result is None:
-        raise PostgresError(
-            "42804",
-            f"argument of {construct} must be type bigint, not type {context.show_type(expression.type.oid)}",
-            location=location_of(expression),
-        )
+        shown, actual = context.show_type(target.oid), context.show_type(expression.type.oid)
+        message = f"argument of {construct} must be type {shown}, not type {actual}"
+        raise PostgresError("42804", message, location=location_of(expression))
     return result
+
+
+def to_boolean(expression: Expression, construct: str, context: BindContext) -> Expression:
+    return to_specific(expression, BOOLEAN, construct, context)
 
 
 def resolve_unknown(expression: Expression, context: BindContext) -> Expression:

@@ -15,9 +15,10 @@ from headgate.expression import builtin
 from headgate.expression.binding.coercion import coerce_type, common_type, to_common
 from headgate.expression.binding.coercion_pathway import Reach
 from headgate.expression.binding.context import BindContext, Binder
-from headgate.expression.binding.overload_resolution import binary_operator, prefix_operator, real_types
+from headgate.expression.binding.overload_resolution import find_operator, no_operator, real_types
 from headgate.expression.binding.scope import Scope
 from headgate.expression.binding.signature import can_coerce
+from headgate.expression.builtin import Operator
 from headgate.expression.node import (
     BOOLEAN,
     ArrayExpr,
@@ -49,28 +50,17 @@ def bind(node: pb.A_Expr, scope: Scope, context: BindContext, binder: Binder) ->
 
 def make(name: Sequence[str], left: Expression | None, right: Expression, context: BindContext, location: int) -> Expression:
     """make_op: resolve the operator of this (possibly qualified) name, and coerce the operands to its argument types."""
-    word = _plain_name(name, left, right, context, location)
-    if left is None:
-        operator = prefix_operator(word, right.type.oid, context, location)
-        operands: tuple[Expression, ...] = (right,)
-        declared: tuple[int, ...] = (operator.right,)
-    else:
-        operator = binary_operator(word, left.type.oid, right.type.oid, context, location)
-        operands, declared = (left, right), (operator.left, operator.right)
+    operands = (right,) if left is None else (left, right)
+    operator = _find(name, tuple(operand.type.oid for operand in operands), context, location)
+    declared = (operator.left, operator.right)[-len(operands) :]
     args, result = _take(operands, declared, operator.result, context, location)
     return OpExpr(type=TypeRef(result, -1, context.inherited_collation(result, args)), operator=operator.oid, args=args, location=location)
 
 
-def _plain_name(name: Sequence[str], left: Expression | None, right: Expression, context: BindContext, location: int) -> str:
+def _find(name: Sequence[str], operands: tuple[int, ...], context: BindContext, location: int) -> Operator:
     if len(name) == 2 and name[0] != "pg_catalog":
-        shown = f"{context.show_type(left.type.oid)} " if left else ""
-        raise PostgresError(
-            "42883",
-            f"operator does not exist: {shown}{'.'.join(name)} {context.show_type(right.type.oid)}",
-            hint="No operator matches the given name and argument types. You might need to add explicit type casts.",
-            location=location,
-        )
-    return "<>" if name[-1] == "!=" else name[-1]
+        raise no_operator(".".join(name), operands, context, location)
+    return find_operator("<>" if name[-1] == "!=" else name[-1], operands, context, location)
 
 
 def _take(
@@ -158,8 +148,7 @@ def make_array(name: Sequence[str], use_any: bool, left: Expression, right: Expr
         if not kind.is_array and not kind.is_vector:
             raise PostgresError("42809", "op ANY/ALL (array) requires array on right side", location=location)
         element = kind.element
-    word = _plain_name(name, left, right, context, location)
-    resolved = binary_operator(word, left.type.oid, element, context, location)
+    resolved = _find(name, (left.type.oid, element), context, location)
     if resolved.result != registry.BOOL:
         raise PostgresError("42809", "op ANY/ALL (array) requires operator to yield boolean", location=location)
     real, _ = real_types((left.type.oid, element), (resolved.left, resolved.right), resolved.result, context, location)

@@ -39,68 +39,53 @@ class Candidate:
     spread: int = 0
 
 
-def binary_operator(name: str, left: int, right: int, context: BindContext, location: int) -> Operator:
-    """Return the infix operator for these operand types. Raise 42883 if there is none, 42725 if there are several."""
-    if max(left, right) < registry.FIRST_USER_OID and (known := _known_operator(name, left, right)) is not None:
+def find_operator(name: str, operands: tuple[int, ...], context: BindContext, location: int) -> Operator:
+    """Return the operator for operands of these types (one for a prefix operator). Raise 42883 if none matches, 42725 if several do."""
+    if max(operands) < registry.FIRST_USER_OID and (known := _known_operator(name, operands)) is not None:
         return known
-    named = [operator for operator in builtin.builtins().operators_named.get(name, ()) if operator.kind == "b"]
-    exact = _binary_exact(named, left, right, context)
-    if exact is not None:
-        return exact
-    candidates = [Candidate((operator.left, operator.right), operator=operator) for operator in named]
-    chosen, several = _select(candidates, (left, right), context)
-    if chosen is not None and chosen.operator is not None:
-        return chosen.operator
-    raise _no_operator(name, left, right, several, context, location)
+    operator, several = _select_operator(name, operands, context)
+    if operator is None:
+        raise no_operator(name, operands, context, location, several=several)
+    return operator
 
 
 @functools.lru_cache(maxsize=4096)
-def _known_operator(name: str, left: int, right: int) -> Operator | None:
-    """Like `binary_operator`, for built-in types, which users cannot change. Return None if `binary_operator` would raise."""
-    context = BindContext(types=registry.builtin())
-    named = [operator for operator in builtin.builtins().operators_named.get(name, ()) if operator.kind == "b"]
-    exact = _binary_exact(named, left, right, context)
-    if exact is not None:
-        return exact
-    chosen, _ = _select([Candidate((operator.left, operator.right), operator=operator) for operator in named], (left, right), context)
-    return None if chosen is None else chosen.operator
+def _known_operator(name: str, operands: tuple[int, ...]) -> Operator | None:
+    """Like `find_operator`, for built-in types, which users cannot change. Return None if `find_operator` would raise."""
+    return _select_operator(name, operands, BindContext(types=registry.builtin()))[0]
 
 
-def prefix_operator(name: str, right: int, context: BindContext, location: int) -> Operator:
-    """Return the prefix operator for this operand type. Raise 42883 if there is none, 42725 if there are several."""
-    named = [operator for operator in builtin.builtins().operators_named.get(name, ()) if operator.kind == "l"]
-    for operator in named:
-        if operator.right == right:
-            return operator
-    chosen, several = _select([Candidate((operator.right,), operator=operator) for operator in named], (right,), context)
-    if chosen is not None and chosen.operator is not None:
-        return chosen.operator
-    raise _no_operator(name, 0, right, several, context, location)
+def _select_operator(name: str, operands: tuple[int, ...], context: BindContext) -> tuple[Operator | None, bool]:
+    """Return the operator, or None, and whether several match."""
+    count = len(operands)
+    candidates = [
+        Candidate((operator.left, operator.right)[-count:], operator=operator)
+        for operator in builtin.builtins().operators_named.get(name, ())
+        if operator.kind == ("b" if count == 2 else "l")
+    ]
+    tried = (_exact(candidates, types) for types in _with_known_types(operands, context))
+    chosen, several = next(((exact, False) for exact in tried if exact is not None), None) or _select(candidates, operands, context)
+    return None if chosen is None else chosen.operator, several
 
 
-def _binary_exact(named: Sequence[Operator], left: int, right: int, context: BindContext) -> Operator | None:
+def _with_known_types(operands: tuple[int, ...], context: BindContext) -> list[tuple[int, ...]]:
     """binary_oper_exact: an unknown operand is first assumed to have the type of the other operand, then the base type of that type."""
-    was_unknown = False
-    if left == registry.UNKNOWN and right != 0:
-        left, was_unknown = right, True
-    elif right == registry.UNKNOWN and left != 0:
-        right, was_unknown = left, True
-    for operator in named:
-        if (operator.left, operator.right) == (left, right):
-            return operator
-    if was_unknown:
-        base = context.base_type(left)
-        for operator in named:
-            if base != left and (operator.left, operator.right) == (base, base):
-                return operator
-    return None
+    if len(operands) == 1 or registry.UNKNOWN not in operands:
+        return [operands]
+    known = operands[0] if operands[1] == registry.UNKNOWN else operands[1]
+    return [(known, known), (context.base_type(known),) * 2]
 
 
-def _no_operator(name: str, left: int, right: int, several: bool, context: BindContext, location: int) -> PostgresError:
-    shown = (f"{context.show_type(left)} " if left else "") + f"{name} {context.show_type(right)}"
+def _exact(candidates: Sequence[Candidate], arguments: Sequence[int]) -> Candidate | None:
+    return next((candidate for candidate in candidates if candidate.arguments == tuple(arguments)), None)
+
+
+def no_operator(name: str, operands: Sequence[int], context: BindContext, location: int, *, several: bool = False) -> PostgresError:
+    """Return the error for an operator that does not exist (42883), or for `several` that match (42725)."""
+    shown = " ".join([*(context.show_type(oid) for oid in operands[:-1]), name, context.show_type(operands[-1])])
     if several:
         return PostgresError("42725", f"operator is not unique: {shown}", hint=_AMBIGUOUS_OPERATOR, location=location)
-    hint = _OPERATOR_HINT if left else _OPERATOR_HINT_ONE
+    hint = _OPERATOR_HINT if len(operands) == 2 else _OPERATOR_HINT_ONE
     return PostgresError("42883", f"operator does not exist: {shown}", hint=hint, location=location)
 
 
@@ -126,9 +111,9 @@ def find_function(
         if known is not None:
             return known
     candidates = _candidates(schema, name, len(arguments), variadic)
-    for candidate in candidates:
-        if candidate.arguments == tuple(arguments):
-            return candidate
+    exact = _exact(candidates, arguments)
+    if exact is not None:
+        return exact
     if len(arguments) == 1 and _is_cast(schema, name, arguments[0], context):
         return None
     chosen, several = _select(candidates, arguments, context)
@@ -150,7 +135,7 @@ def _known_function(schema: str | None, name: str, arguments: tuple[int, ...], v
     """Like `find_function`, for built-in types. Return None if it would raise, or if the call must be read as a cast."""
     context = BindContext(types=registry.builtin())
     candidates = _candidates(schema, name, len(arguments), variadic)
-    exact = next((candidate for candidate in candidates if candidate.arguments == arguments), None)
+    exact = _exact(candidates, arguments)
     if exact is not None or (len(arguments) == 1 and _is_cast(schema, name, arguments[0], context)):
         return exact
     return _select(candidates, arguments, context)[0]
@@ -164,7 +149,7 @@ def among(named: Sequence[Function], arguments: Sequence[int], context: BindCont
     candidates = _prefer_plain(
         [candidate for function in named if (candidate := _candidate(function, len(arguments), variadic)) is not None]
     )
-    exact = next((candidate for candidate in candidates if candidate.arguments == tuple(arguments)), None)
+    exact = _exact(candidates, arguments)
     if exact is not None:
         return exact
     candidate, several = _select(candidates, arguments, context)
