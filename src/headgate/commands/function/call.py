@@ -28,7 +28,8 @@ from headgate.expression.binding.signature import POLYMORPHIC
 from headgate.expression.node import BOOLEAN, TypeRef
 from headgate.plpgsql import interpreter
 from headgate.plpgsql import tree as trees
-from headgate.plpgsql.interpreter import Execution, Host
+from headgate.plpgsql.host import Host
+from headgate.plpgsql.interpreter import Execution
 from headgate.plpgsql.scope import Scope, Value, Variable, type_of
 from headgate.plpgsql.tree import Sql
 from headgate.sql import command_tag, names
@@ -181,7 +182,7 @@ def interpret(function: UserFunction, tree: trees.Function, inputs: Sequence[Val
             raise error.within(interpreter.context(execution)) from error
 
 
-def _give(arguments: Sequence[Argument], inputs: Sequence[Value], host: interpreter.Host, scope: Scope) -> None:
+def _give(arguments: Sequence[Argument], inputs: Sequence[Value], host: Host, scope: Scope) -> None:
     """Add a function's arguments to the scope as variables, by number and by name. `inputs`: the values of the input arguments."""
     values = iter(inputs)
     for number, argument in enumerate(arguments, 1):

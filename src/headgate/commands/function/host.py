@@ -1,4 +1,4 @@
-"""Run the expressions and statements of a function in a session (an implementation of `headgate.plpgsql.interpreter.Host`).
+"""Run the expressions and statements of a function in a session (an implementation of `headgate.plpgsql.host.Host`).
 
 `call` creates a host for each call of a function, and so does `commands.trigger`. The host prepares a text when it first runs
 (`prepared_text`). It computes an expression in the driver if it can (`simple_expression`). Any other text runs as a client's statement
@@ -33,7 +33,7 @@ from headgate.expression.binding.scope import EMPTY
 from headgate.expression.functions import array as array_functions
 from headgate.expression.functions.array import Bound
 from headgate.expression.node import BOOLEAN, Expression, TypeRef
-from headgate.plpgsql.interpreter import Outcome, Rows
+from headgate.plpgsql.host import Outcome, Rows
 from headgate.plpgsql.scope import Row, Scope, Value, Variable, type_of
 from headgate.plpgsql.tree import Assign, Names, Sql, Subscript
 from headgate.sql.parser import ParseNode, parse, unwrap

@@ -30,7 +30,7 @@ from headgate.types.text import record
 
 @dataclass(frozen=True)
 class VariableTypes:
-    """The types that a function can name (an implementation of `headgate.plpgsql.interpreter.Types`)."""
+    """The types that a function can name (an implementation of `headgate.plpgsql.host.Types`)."""
 
     named: Callable[[Sequence[str]], Relation | None]
     """Returns the relation with a name, which may be qualified."""
