@@ -1,30 +1,20 @@
 """CREATE TYPE … AS ENUM, ALTER TYPE, DROP TYPE (manual, part VI; 8.7 Enumerated Types).
 
-Called by `execute`. Columns store an enum's labels as text, so RENAME VALUE rewrites the rows of all columns of the type, as
-ALTER COLUMN … TYPE would. Streams do not see that as a change. The texts of the catalog contain labels too, and are rewritten.
+Called by `execute`. `enum_label` renames a label in stored values.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from postgast import pg_query_pb2 as pb
-from pyspark.sql import Column
-from pyspark.sql import functions as F
-from pyspark.sql.types import StringType
 
-from headgate.catalog import namespace, stored_text, user_type
+from headgate.catalog import namespace, user_type
 from headgate.catalog.physical import Cursor, one, rows
-from headgate.catalog.relation import partition, removal
 from headgate.catalog.relation import relation as relations
-from headgate.catalog.relation.partition import Edge
+from headgate.catalog.relation import removal
 from headgate.catalog.relation.relation import Relation
-from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.catalog.user_type import TypeRow
 from headgate.commands import dependency, lookup, privilege, stored_expression
 from headgate.commands.dependency import Dependant
@@ -32,16 +22,14 @@ from headgate.commands.function import dependant
 from headgate.commands.query import rendering
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
-from headgate.commands.table import alter_column, rewrite_table, table
+from headgate.commands.table import alter_column, table
 from headgate.commands.table.alteration import Alteration
+from headgate.commands.type import enum_label
 from headgate.errors import PostgresError, not_supported
-from headgate.expression.spark.value import arrow_function
 from headgate.sql import names
 from headgate.sql.parser import ParseNode, unwrap
-from headgate.storage.spark.column_name import quoted
 from headgate.storage.transaction.transaction import Transaction
 from headgate.types import registry
-from headgate.types.text import array as arrays
 
 
 def create_enum(node: pb.CreateEnumStmt, session: Session) -> CommandResult:
@@ -78,10 +66,11 @@ def alter_enum(node: pb.AlterEnumStmt, session: Session) -> CommandResult:
         user_type.rename_label(cursor, database, enum.oid, node.old_val, node.new_val)
         user_type.check_label(node.new_val)
         changed(session)
+        renaming = enum_label.Renaming(registry.known(), enum.oid, node.old_val, node.new_val)
         with rendering.running(session, transaction):
-            _rename_stored(session, transaction, enum, node.old_val, node.new_val)
-        _rename_in_texts(cursor, database, enum, node.old_val, node.new_val)
-        _rename_in_bounds(cursor, database, enum, node.old_val, node.new_val)
+            enum_label.rename_in_rows(transaction, database, renaming)
+        enum_label.rename_in_texts(cursor, database, renaming)
+        enum_label.rename_in_bounds(cursor, database, renaming)
         return CommandResult("ALTER TYPE")
     transaction.catalog.change_object("pg_type", enum.oid)
     user_type.check_label(node.new_val)
@@ -344,71 +333,3 @@ def _refuse_special(type_row: TypeRow, verb: str) -> None:
             type_text, hint = registry.format_type(type_row.oid), f"You can drop type {element_text} instead."
             raise PostgresError("2BP01", f"cannot drop type {type_text} because type {element_text} requires it", hint=hint)
         raise PostgresError("42809", f"cannot alter array type {registry.format_type(type_row.oid)}", hint=hint)
-
-
-# ---- renaming in rows and expressions -----------------------------------------------------------------------
-
-
-def _rename_stored(session: Session, transaction: Transaction, type_row: TypeRow, label: str, new_label: str) -> None:
-    """Rewrite the rows of all columns of the type, and of its array type, with the new label."""
-    for oid, name, kind in user_type.columns_of(transaction.cursor, session.context.database, [type_row.oid, type_row.array]):
-        relation = relations.get(transaction.cursor, session.context.database, oid)
-        column = relation.column(name)
-        if relation.kind != RelationKind.TABLE or column is None:
-            continue
-        value = F.col(quoted(name))
-        if kind == type_row.oid:
-            changed = F.when(value == F.lit(label), F.lit(new_label)).otherwise(value)
-            is_affected = value == F.lit(label)
-        else:
-            changed = relabelled(value, label, new_label)
-            is_affected = value.contains(label.replace("\\", "\\\\").replace('"', '\\"'))
-        transaction.lock(relation)
-        with transaction.snapshot.seeing_newest():
-            rows = transaction.reader.frame(relation)
-        if not rows.where(is_affected).limit(1).isEmpty():
-            rewrite_table.replace_column(transaction, relation, column, changed)
-
-
-def relabelled(value: Column, label: str, new_label: str) -> Column:
-    """Replace a label in the elements of arrays of an enum."""
-
-    def new_labels(texts: pa.Array) -> pa.Array:
-        return arrays.read_array(texts, ",", lambda items: pc.if_else(pc.equal(items, label), new_label, items))
-
-    return arrow_function(new_labels, StringType())(value)
-
-
-def _rename_in_texts(cursor: Cursor, database: int, enum: TypeRow, label: str, new_label: str) -> None:
-    """Write the label's constants in the texts of the catalog with the new label, also those of the array type."""
-    reference = registry.reference(enum.oid)
-    literal, new_literal = ("'" + text.replace("'", "''") + f"'::{reference}" for text in (label, new_label))
-
-    def relabelled_array(match: re.Match[str]) -> str:
-        shape, items = arrays.parse(match[1].replace("''", "'"), ",")
-        text = arrays.print_array(shape, [new_label if item == label else item for item in items], ",")
-        return match[0].replace(match[1], text.replace("'", "''"))
-
-    def changed(text: str) -> str:
-        return re.sub(rf"'((?:[^']|'')*)'::{re.escape(reference)}\[\]", relabelled_array, text).replace(literal, new_literal)
-
-    stored_text.change(cursor, database, reference, changed)
-
-
-def _rename_in_bounds(cursor: Cursor, database: int, enum: TypeRow, label: str, new_label: str) -> None:
-    """Write the bounds of partitions with the new label."""
-
-    def renamed(edge: Edge) -> Edge:
-        return replace(edge, value=new_label) if not edge.infinite and edge.value == label else edge
-
-    for (oid,) in rows(cursor, "SELECT partrelid FROM hg.pg_partitioned_table WHERE dbid = ?", [database]):
-        root = partition.load(cursor, database, oid)
-        are_labels = [column.type_oid == enum.oid for column in root.key]
-        for child in root.children if any(are_labels) else ():
-            assert child.bound is not None
-            lower, upper = (
-                tuple(renamed(edge) if is_label else edge for edge, is_label in zip(edges, are_labels, strict=False))
-                for edges in (child.bound.lower, child.bound.upper)
-            )
-            values = tuple(new_label if value == label else value for value in child.bound.values)
-            partition.set_bound(cursor, child, replace(child.bound, values=values, lower=lower, upper=upper), root.key)
