@@ -43,6 +43,7 @@ SELECT * FROM other.felt_view;
 INSERT INTO other.nested VALUES (DEFAULT, 2);
 SELECT tableoid::regclass, * FROM other.nested WHERE n::apps.feeling = 'it''s blue' ORDER BY i;
 \d other.nested_a
+\d other.felt
 SELECT apps.with_defaults();
 ALTER FUNCTION other."Odd Name"(int, int) RENAME TO "Odd Name";
 CREATE FUNCTION other.double(int) RETURNS int LANGUAGE sql AS 'SELECT 1';

@@ -289,7 +289,9 @@ def _boolean(out: Printer, node: n.BoolExpr, implicit: bool) -> None:
 
 
 def _coercion(out: Printer, node: n.Relabel | n.CoerceViaIO | n.ArrayCoerce | n.RowCoerce, implicit: bool) -> None:
-    if node.form is n.Form.IMPLICIT and not implicit:
+    if node.type.oid == registry.RECORD:  # PostgreSQL has no coercion from a composite type to record
+        out.guarded(node.arg, node, implicit=implicit)
+    elif node.form is n.Form.IMPLICIT and not implicit:
         out.guarded(node.arg, node, implicit=False)
     else:
         modifier = -1 if isinstance(node, n.CoerceViaIO) else node.type.typmod
