@@ -59,17 +59,13 @@ _SET_WORDS = {pb.SETOP_UNION: "UNION", pb.SETOP_INTERSECT: "INTERSECT", pb.SETOP
 _VALUES = "*VALUES*"
 
 
-@dataclass(frozen=True)
-class Objects:
-    """The present definitions of relations by their oids. `classes`: the oids of those that constants of type regclass denote."""
-
-    relation: Callable[[int], Relation]
-    classes: Mapping[str, int]
+Relations = Callable[[int], Relation]
+"""Returns the present definition of a relation by its oid."""
 
 
-def text(query: Query, columns: Sequence[str], objects: Objects, *, pretty: bool = False) -> str:
+def text(query: Query, columns: Sequence[str], relations: Relations, *, pretty: bool = False) -> str:
     """Return the text of a query, with the blank before it. `columns`: the names of its columns."""
-    printer = _Printer(pretty, registry.known(), objects=objects)
+    printer = _Printer(pretty, registry.known(), relations=relations)
     printer.query(query, columns, visible=True)
     return "".join(printer.parts)
 
@@ -83,7 +79,7 @@ class _Printer(StoredPrinter):
     columns of JOIN … USING. `group_values`: expressions by the keys of the columns of groups.
     """
 
-    objects: Objects = field(kw_only=True)
+    relations: Relations = field(kw_only=True)
     column_names: dict[str, tuple[str, str]] = field(default_factory=dict)
     table_names: AbstractSet[str] = frozenset({"old", "new"})  # PostgreSQL's views have relations of these names
     aliases: dict[int, str] = field(default_factory=dict)
@@ -336,7 +332,7 @@ class _Printer(StoredPrinter):
                 present = {shown.key: name for name, shown in self._present(item) if shown.name == before[shown.key]}
                 table = item.tables[0]
                 if table.schema is not None:
-                    table = replace(table, name=self.objects.relation(relation.oid).name)
+                    table = replace(table, name=self.relations(relation.oid).name)
                 columns = [replace(column, name=present.get(column.key, column.name)) for column in item.star]
                 self._add(item, table, columns, required)
                 system = {f"{item.tables[0].name}.{name}": (self.aliases[id(item)], name) for name in SYSTEM_COLUMNS}
@@ -364,7 +360,7 @@ class _Printer(StoredPrinter):
 
     def _present(self, item: RelationItem) -> list[tuple[str, PlanColumn]]:
         """Return the columns that a relation still has, with their present names."""
-        present = {column.attnum: column.name for column in self.objects.relation(item.relation.oid).columns if not column.dropped}
+        present = {column.attnum: column.name for column in self.relations(item.relation.oid).columns if not column.dropped}
         columns = zip(item.relation.columns, item.star, strict=False)
         return [(present[column.attnum], shown) for column, shown in columns if column.attnum in present]
 
@@ -397,7 +393,7 @@ class _Printer(StoredPrinter):
             case FunctionItem(left=left) if left is not None and not item.listed:
                 self._join(item, aliased=False)
             case RelationItem(relation=relation):
-                present, columns = self.objects.relation(relation.oid), self._present(item)
+                present, columns = self.relations(relation.oid), self._present(item)
                 self.say(("ONLY " if item.only else "") + registry.reference(present.oid))
                 implied = present.name if item.tables[0].schema is not None else None
                 self._alias(item, [name for name, _ in columns], [column for _, column in columns], implied)
@@ -479,13 +475,6 @@ class _Printer(StoredPrinter):
         table, column = self.column_names[node.key]
         name = "*" if node.attnum == 0 else names.quote_ident(column)
         return f"{names.quote_ident(table)}.{name}" if table else name
-
-    def constant_text(self, node: Const) -> str:
-        oid = self.objects.classes.get(str(node.value)) if node.type.oid == registry.REGCLASS else None
-        if oid is None:
-            return super().constant_text(node)
-        relation = self.objects.relation(oid)
-        return names.qualified("" if relation.schema == "pg_catalog" else relation.schema, relation.name)
 
     def sublink(self, node: SubLink) -> None:
         """Print a subquery in an expression (get_sublink_expr)."""

@@ -1,6 +1,7 @@
-"""Replace the names of users' types and functions in the texts of a catalog of format 4 by references (`registry.reference`).
+"""Replace the names of users' objects in the texts of a catalog of format 4 by references (`registry.reference`).
 
-Called by `upgrade`. In format 4, a name without a schema meant a built-in object, or the oldest of the users' objects with that name.
+Called by `upgrade`. In format 4, a name without a schema meant a built-in object, or the oldest of the users' objects with that name. In a
+constant of type regclass, it meant a relation in the schema public.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from headgate.catalog.function import SEPARATOR
 from headgate.catalog.physical import Cursor, rows, run
 from headgate.catalog.stored_text import Texts, rewrite
 from headgate.errors import PostgresError
-from headgate.sql.names import quote_ident, strings
-from headgate.sql.parser import ParseNode, parse, walk
+from headgate.sql.names import quote_ident, split_identifiers, strings
+from headgate.sql.parser import ParseNode, parse, unwrap, walk
 from headgate.types.registry import reference
 
 _IDENTIFIER = r'(?:"(?:[^"]|"")*"|[^\W\d][\w$]*)'
-_NAME = re.compile(rf"{_IDENTIFIER}(?:\.{_IDENTIFIER})*")
+_NAME = re.compile(rf"'(?:[^']|'')*'|{_IDENTIFIER}(?:\.{_IDENTIFIER})*")
 _EXPRESSIONS: tuple[Texts, ...] = (
     ("pg_attrdef", "oid", ("adbin", "adbinpretty")),
     ("pg_constraint", "oid", ("conbin", "conbinpretty")),
@@ -112,19 +113,27 @@ class _Names:
             return text
         statement = before + text
         queries = {node.ctename for node in walk(tree) if node.DESCRIPTOR.name == "CommonTableExpr"}
+        classes = {unwrap(node.arg).location for node in walk(tree) if _is_class(node)}
         for node in sorted(walk(tree), key=lambda node: -getattr(node, "location", -1)):
-            name = self._reference(node, queries)
+            name = self._reference(node, queries, classes)
             span = None if name is None else _NAME.match(statement, node.location)
             if name is not None and span is not None and span.start() >= len(before):
                 statement = statement[: span.start()] + name + statement[span.end() :]
         return statement.removeprefix(before)
 
-    def _reference(self, node: ParseNode, queries: AbstractSet[str]) -> str | None:
-        """Return the name to write for the user's object that a node names, or None for any other node. `queries`: the names in WITH."""
+    def _reference(self, node: ParseNode, queries: AbstractSet[str], classes: AbstractSet[int]) -> str | None:
+        """Return the name to write for the user's object that a node names, or None for any other node.
+
+        `queries`: the names in WITH. `classes`: the locations of constants of type regclass.
+        """
         if node.DESCRIPTOR.name == "RangeVar":
             is_query = not node.schemaname and node.relname in queries
             oid = None if is_query else self.relations.get(node.relname, {}).get(node.schemaname or "public")
             return None if oid is None else reference(oid)
+        if node.DESCRIPTOR.name == "A_Const":
+            *schema, name = split_identifiers(node.sval.sval, ".") or [""] if node.location in classes else [""]
+            oid = self.relations.get(name, {}).get(schema[-1] if schema else "public")
+            return None if oid is None else f"'{reference(oid)}'"
         if node.DESCRIPTOR.name == "TypeName":
             *schema, name = strings(node.names)
             fitting = [oid for own, oid in self.types.get(name, ()) if [own] == schema or (not schema and name not in self.builtin_types)]
@@ -137,3 +146,9 @@ class _Names:
         if not called or (not schema and name in self.builtin_functions):
             return None
         return reference(called[0][1]) if len(called) == 1 else f"{quote_ident(called[0][0])}.{quote_ident(name)}"
+
+
+def _is_class(node: ParseNode) -> bool:
+    """Return whether a node is a constant of type regclass."""
+    is_cast = node.DESCRIPTOR.name == "TypeCast" and unwrap(node.arg).DESCRIPTOR.name == "A_Const"
+    return is_cast and strings(node.type_name.names)[-1] == "regclass"

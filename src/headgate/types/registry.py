@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import functools
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -142,15 +143,24 @@ _UNMODIFIED = {BPCHAR: "bpchar", BIT: '"bit"'}
 
 
 BY_OID = "pg_oid"
-"""The schema of references. Texts of the catalog name a user's type or function by its OID: ``pg_oid."16385"`` (`reference`).
+"""The schema of references. Texts of the catalog name a user's object by its OID: ``pg_oid."16385"`` (`reference`).
 
 Nobody can create a schema of this name, because of its prefix. `hg.expression_out` prints the object's present name instead.
 """
 
 
+_REFERENCE = re.compile(rf'{BY_OID}\."([0-9]+)"')
+
+
 def reference(oid: int) -> str:
-    """Return the name of a user's type or function in a text of the catalog. It stays the same when the object is renamed or moved."""
+    """Return the name of a user's object in a text of the catalog. It stays the same when the object is renamed or moved."""
     return f'{BY_OID}."{oid}"'
+
+
+def referenced(text: str) -> int | None:
+    """Return the OID of a text that is a reference, or None for any other text."""
+    match = _REFERENCE.fullmatch(text)
+    return None if match is None else int(match[1])
 
 
 class TypeKind(enum.StrEnum):

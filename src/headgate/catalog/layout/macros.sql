@@ -31,15 +31,12 @@ CREATE OR REPLACE MACRO hg.reference(o) AS 'pg_oid."' || o || '"'
 CREATE OR REPLACE MACRO hg.object_names(db, p) AS (SELECT map(list(hg.reference(_s.oid)), list(CASE WHEN _s.visible THEN '' ELSE hg.quote_ident(_n.nspname) || '.' END || hg.quote_ident(_s.name)))
     FROM (SELECT _t.oid, _t.typname AS name, _t.typnamespace AS namespace, hg.visible_type(_t.oid, db, p) AS visible FROM hg.pg_type _t WHERE _t.dbid = db
         UNION ALL SELECT _f.oid, _f.proname, _f.pronamespace, hg.visible_function(_f.oid, db, p) FROM hg.pg_proc _f WHERE _f.dbid = db
-        UNION ALL SELECT _c.oid, _c.relname, _c.relnamespace, hg.visible_class(_c.oid, db, p) FROM hg.pg_class _c WHERE _c.dbid IN (0, db)) _s
+        UNION ALL SELECT _c.oid, _c.relname, _c.relnamespace, hg.visible_class(_c.oid, db, p) FROM hg.pg_class _c WHERE _c.dbid IN (0, db)
+        UNION ALL SELECT _o.oid, _o.nspname, _o.oid, true FROM hg.pg_namespace _o WHERE _o.dbid IN (0, db)) _s
     JOIN hg.pg_namespace _n ON _n.oid = _s.namespace AND _n.dbid IN (0, db))
-CREATE OR REPLACE MACRO hg.class_literals(db, p) AS (SELECT map(list(hg.quote_literal(hg.qualified_class(_c.oid, db)) || '::regclass'), list(hg.quote_literal(hg.class_name(_c.oid, db, p)) || '::regclass'))
-    FROM hg.pg_class _c WHERE _c.dbid = db AND _c.relkind <> 'c')
-CREATE OR REPLACE MACRO hg.with_classes(t, db, p) AS CASE WHEN contains(t, '''::regclass') THEN (SELECT list_reduce(list_prepend(t, regexp_extract_all(t, 'E?''(?:[^'']|'''')*''::regclass')),
-    lambda a, x: replace(a, x, coalesce(_m.literals[x], x))) FROM (SELECT hg.class_literals(db, p) AS literals) _m) ELSE t END
-CREATE OR REPLACE MACRO hg.with_names(t, db, p) AS CASE WHEN contains(t, 'pg_oid."') THEN (SELECT list_reduce(list_prepend(t, regexp_extract_all(t, 'pg_oid\."[0-9]+"')),
-    lambda a, x: replace(a, x, coalesce(_m.names[x], x))) FROM (SELECT hg.object_names(db, p) AS names) _m) ELSE t END
-CREATE OR REPLACE MACRO hg.expression_out(t, db, p) AS hg.with_names(hg.with_classes(t, db, p), db, p)
+CREATE OR REPLACE MACRO hg.expression_out(t, db, p) AS CASE WHEN contains(t, 'pg_oid."') THEN (SELECT list_reduce(list_prepend(t,
+    list_concat(regexp_extract_all(t, '''pg_oid\."[0-9]+"'), regexp_extract_all(t, 'pg_oid\."[0-9]+"'))), lambda a, x: replace(a, x, CASE WHEN x[1] = ''''
+    THEN coalesce('''' || replace(_m.names[x[2:]], '''', ''''''), x) ELSE coalesce(_m.names[x], x) END)) FROM (SELECT hg.object_names(db, p) AS names) _m) ELSE t END
 CREATE OR REPLACE MACRO hg.get_expr(t, db, p) AS replace(hg.expression_out(t, db, p), chr(31) || ', ', ', ')
 CREATE OR REPLACE MACRO hg.regclass_out(o, db, p) AS CASE WHEN o = 0 THEN '-' ELSE coalesce(hg.class_name(o, db, p), CAST(o AS VARCHAR)) END
 CREATE OR REPLACE MACRO hg.regproc_out(o, db, p) AS CASE WHEN o = 0 THEN '-' ELSE coalesce((SELECT CASE WHEN list_contains(p, _f.pronamespace) AND

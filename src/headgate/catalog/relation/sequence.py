@@ -1,22 +1,21 @@
 """Sequences: the columns that own them, restarting them, their next values, and their names in defaults.
 
 Called by TRUNCATE … RESTART IDENTITY, as a statement (commands) and as a publisher's message (subscriber), by nextval, and by code that
-writes or evaluates a default. A default is stored with its sequences' schemas, regardless of the search_path. pg_get_expr omits them
-if they are not needed.
+writes or evaluates a default. A default has references to its sequences (`registry.reference`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from headgate.catalog import hold
 from headgate.catalog.physical import Cursor, one, rows, run, update
 from headgate.catalog.relation import relation as relations
 from headgate.errors import PostgresError
-from headgate.sql.names import qualified, quote_literal, split_identifiers
+from headgate.sql.names import split_identifiers
+from headgate.types.registry import reference
 
 CALL = re.compile(r"nextval\('((?:[^']|'')*)'::regclass\)")
 """A call of nextval in the text of a default. Its group is the sequence's name in a literal."""
@@ -147,9 +146,9 @@ def take(change: Change, cursor: Cursor, database: int, sequence: int, count: in
 # ---- in a default -----------------------------------------------------------------------------------------------------
 
 
-def next_value(name: str) -> str:
-    """Return the call of nextval as in the text of a default. `name` is quoted and qualified."""
-    return f"nextval({quote_literal(name)}::regclass)"
+def next_value(oid: int) -> str:
+    """Return the call of nextval as in the text of a default."""
+    return f"nextval('{reference(oid)}'::regclass)"
 
 
 def split_name(name: str) -> tuple[str | None, str]:
@@ -163,31 +162,3 @@ def of_default(cursor: Cursor, database: int, default: str) -> list[int]:
     names = [split_name(quoted.replace("''", "'")) for quoted in CALL.findall(default)]
     oids = [relations.find_oid(cursor, database, schema, name) for schema, name in names]
     return [oid for oid in oids if oid is not None]
-
-
-@contextmanager
-def followed(cursor: Cursor, database: int) -> Iterator[None]:
-    """Rename sequences or their schemas within the block, and afterwards update the defaults that name them."""
-    before = _of_defaults(cursor, database)
-    yield
-    for oid, name in _of_defaults(cursor, database).items():
-        if name != before[oid]:
-            old, new = next_value(before[oid]), next_value(name)
-            run(
-                cursor,
-                "UPDATE hg.pg_attrdef SET adbin = replace(adbin, ?, ?), adbinpretty = replace(adbinpretty, ?, ?) WHERE dbid = ?"
-                " AND oid IN (SELECT objid FROM hg.pg_depend WHERE dbid = ? AND classid = 2604 AND refclassid = 1259 AND refobjid = ?)",
-                [old, new, old, new, database, database, oid],
-            )
-
-
-def _of_defaults(cursor: Cursor, database: int) -> dict[int, str]:
-    """Return the full names, by oid, of the sequences whose nextval is a default."""
-    sequences_of_defaults = rows(
-        cursor,
-        "SELECT DISTINCT c.oid, n.nspname, c.relname FROM hg.pg_depend d JOIN hg.pg_class c ON c.oid = d.refobjid AND c.dbid = d.dbid"
-        " JOIN hg.pg_namespace n ON n.oid = c.relnamespace AND n.dbid IN (0, d.dbid)"
-        " WHERE d.dbid = ? AND d.classid = 2604 AND d.refclassid = 1259 AND c.relkind = 'S'",
-        [database],
-    )
-    return {oid: qualified(schema, name) for oid, schema, name in sequences_of_defaults}

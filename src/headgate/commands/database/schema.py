@@ -15,7 +15,6 @@ from headgate.catalog.function import UserFunction
 from headgate.catalog.physical import rows, update
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import removal
-from headgate.catalog.relation import sequence as sequences
 from headgate.catalog.relation import view as views
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import NAMED_KINDS, TABLE_KINDS
@@ -196,8 +195,7 @@ def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
     transaction.catalog.lock_object("pg_namespace", schema.oid)
     named = views.naming(cursor, context.database, f"{names.quote_ident(schema.name)}.")
     with view.rewritten(session, transaction, named):
-        with sequences.followed(cursor, context.database):
-            namespace.rename(cursor, context.database, schema.oid, node.newname)
+        namespace.rename(cursor, context.database, schema.oid, node.newname)
         user_type.changed(session)
     transaction.catalog_changed()
     return CommandResult("ALTER SCHEMA")

@@ -22,7 +22,6 @@ from headgate.catalog.relation.replica_identity import ReplicaIdentity
 from headgate.catalog.relation.trigger import Trigger
 from headgate.commands import dependency, stored_expression
 from headgate.commands.constraint import index_key, referential_action, uniqueness
-from headgate.commands.dml.rows import next_value
 from headgate.commands.partition import alter_partition
 from headgate.commands.publication import membership
 from headgate.commands.sequence import sequence
@@ -50,18 +49,17 @@ def add_column(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     )
     if column.identity and alteration.children() and not alteration.only:
         raise PostgresError("42P16", "cannot recursively add identity column to table that has child tables")
-    column = replace(column, default=next_value.in_full(column.default, cursor, alteration.session.context))
     next_oid = alteration.transaction.engine.catalog.next_oid
-    sequences: dict[str, int] = {}
+    sequence_oids: dict[str, int] = {}
     for need in elements.sequences:
         name = sequence.owned_name(cursor, relation.database, relation.namespace_oid, relation.name, need.column)
-        sequences[need.column] = sequence.create(
+        sequence_oids[need.column] = sequence.create(
             cursor, next_oid, relation.database, relation.namespace_oid, name, relation.owner, need.type_oid, need.options
         )
         if not need.identity:
-            column = replace(column, default=next_value.text(relation.schema, name))
+            column = replace(column, default=sequences.next_value(sequence_oids[need.column]))
     attnum = attribute.add_column(cursor, next_oid, relation, column)
-    for oid in sequences.values():
+    for oid in sequence_oids.values():
         sequence.own(cursor, relation.database, oid, relation.oid, attnum, identity=bool(column.identity))
     alteration.refresh()
     alteration.stored_columns_changed(relation)
@@ -171,7 +169,6 @@ def set_default(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     if command.HasField("def"):
         with without_position():
             default = stored_expression.default(getattr(command, "def"), column, alteration.session.context.forms)
-    default = next_value.in_full(default, alteration.cursor, alteration.session.context)
     attribute.set_default(alteration.cursor, alteration.transaction.engine.catalog.next_oid, relation, column.attnum, default)
     for child in alteration.children():
         set_default(child, command)

@@ -13,7 +13,6 @@ from headgate.catalog.physical import rows
 from headgate.catalog.relation import attribute, pg_class
 from headgate.catalog.relation import constraint as constraints
 from headgate.catalog.relation import relation as relations
-from headgate.catalog.relation import sequence as sequences
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import INDEX_KINDS, RelationKind
 from headgate.catalog.replication import subscription_history
@@ -90,8 +89,7 @@ def _rename(node: pb.RenameStmt, relation: Relation, session: Session, transacti
         constraints.rename_constraint(cursor, relation, node.subname, node.newname)
     else:
         privilege.check_new_name(cursor, session.context.user, relation)
-        with sequences.followed(cursor, relation.database):
-            pg_class.rename(cursor, relation, node.newname)
+        pg_class.rename(cursor, relation, node.newname)
 
 
 def _rename_column(transaction: Transaction, relation: Relation, name: str, new_name: str) -> None:
@@ -131,7 +129,7 @@ def set_schema(node: pb.AlterObjectSchemaStmt, session: Session) -> CommandResul
     )
     if same_named:
         raise PostgresError("42P07", f'relation "{relation.name}" already exists in schema "{node.newschema}"')
-    with view.rewritten(session, transaction, view.naming_views(cursor, relation)), sequences.followed(cursor, context.database):
+    with view.rewritten(session, transaction, view.naming_views(cursor, relation)):
         pg_class.set_schema(cursor, relation, namespace)
     transaction.catalog_changed()
     return CommandResult(f"ALTER {word}")

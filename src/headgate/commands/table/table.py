@@ -28,7 +28,6 @@ from headgate.catalog.replication import subscription as subscriptions
 from headgate.catalog.replication import subscription_history
 from headgate.catalog.session import SessionContext
 from headgate.commands import default_privilege, dependency, lookup, privilege, stored_expression, temporary_schema
-from headgate.commands.dml.rows import next_value
 from headgate.commands.function import dependant as dependant_functions
 from headgate.commands.partition import partition, partition_constraint, partition_index
 from headgate.commands.query import rendering
@@ -81,7 +80,7 @@ def create(node: pb.CreateStmt, session: Session) -> CommandResult:
     owner = privilege.used_role(cursor, context.user)
     for declared in elements.foreign_keys:
         foreign_key.use_target(declared, session, transaction)
-    columns, sequence_oids = _create_sequences(elements, target.relname, (namespace, schema), owner, session, transaction)
+    columns, sequence_oids = _create_sequences(elements, target.relname, namespace, owner, session, transaction)
     checks = [*(inherited_checks(parent, columns) if parent else ()), *elements.checks]
     relation = definition.create(
         cursor,
@@ -148,22 +147,21 @@ def _place(node: pb.CreateStmt, session: Session, transaction: Transaction) -> t
 
 
 def _create_sequences(
-    elements: Elements, table: str, schema: tuple[int, str], owner: int, session: Session, transaction: Transaction
+    elements: Elements, table: str, namespace: int, owner: int, session: Session, transaction: Transaction
 ) -> tuple[list[Column], dict[str, int]]:
-    """Create the sequences of serial and identity columns, in the schema (oid, name) of the table.
+    """Create the sequences of serial and identity columns, in the schema of the table.
 
     Return the columns of the table with their defaults, and the oids of the sequences by column.
     """
     cursor, context = transaction.cursor, session.context
-    namespace, schema_name = schema
-    columns = {column.name: replace(column, default=next_value.in_full(column.default, cursor, context)) for column in elements.columns}
+    columns = {column.name: column for column in elements.columns}
     oids: dict[str, int] = {}
     for need in elements.sequences:
         name = sequence.owned_name(cursor, context.database, namespace, table, need.column)
         next_oid = transaction.engine.catalog.next_oid
         oids[need.column] = sequence.create(cursor, next_oid, context.database, namespace, name, owner, need.type_oid, need.options)
         if not need.identity:
-            columns[need.column] = replace(columns[need.column], default=next_value.text(schema_name, name))
+            columns[need.column] = replace(columns[need.column], default=sequences.next_value(oids[need.column]))
     return list(columns.values()), oids
 
 
@@ -437,7 +435,7 @@ def _indexes(session: Session, source: Relation, target: pb.RangeVar) -> list[st
             continue
         row = one(
             cursor,
-            "SELECT hg.with_names(i.indkeytext, i.dbid, []), i.indincludetext, i.indpred, i.indnullsnotdistinct, m.amname"
+            "SELECT hg.expression_out(i.indkeytext, i.dbid, []), i.indincludetext, i.indpred, i.indnullsnotdistinct, m.amname"
             " FROM hg.pg_index i JOIN hg.pg_class c ON c.oid = i.indexrelid AND c.dbid = i.dbid LEFT JOIN hg.pg_am m ON m.oid = c.relam"
             " WHERE i.dbid = ? AND i.indexrelid = ?",
             [source.database, index.oid],

@@ -8,7 +8,7 @@ through INSTEAD OF triggers.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -29,12 +29,12 @@ from headgate.commands import default_privilege, dependency, lookup, privilege
 from headgate.commands.function import dependant as dependant_functions
 from headgate.commands.function import row_call
 from headgate.commands.partition import partition_index
-from headgate.commands.query.catalog import regname
 from headgate.commands.query.planner import Planner
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import user_function
+from headgate.expression.deparsing import named_object
 from headgate.expression.node import ColumnRef, Const
 from headgate.settings.definition import read_bool
 from headgate.sql import names
@@ -68,9 +68,8 @@ def create(node: pb.ViewStmt, session: Session) -> CommandResult:
     for column in columns:
         hold.use(cursor, "pg_type", column.type_oid)
     namespace, schema = lookup.creation_schema(cursor, context, target.schemaname)
-    classes = _classes(query, session, transaction)
-    uses = _hold_uses(cursor, query, classes.values())
-    texts = _texts(query, columns, cursor, context.database, classes)
+    uses = _hold_uses(cursor, query)
+    texts = _texts(query, columns, cursor, context.database)
     existing = relations.lookup(cursor, context.database, schema, target.relname)
     next_oid = transaction.engine.catalog.next_oid
     if existing is None:
@@ -113,31 +112,18 @@ def _columns(query: Query, column_names: Sequence[str]) -> list[Column]:
     return columns
 
 
-def _classes(query: Query, session: Session, transaction: Transaction) -> dict[str, int]:
-    """Return the oids of the relations that constants of type regclass denote, by their texts. Raise 42P01 for one that does not exist."""
-    cursor, context = transaction.cursor, session.context
-    classes = {}
-    for part in parts(query):
-        if isinstance(part, Const) and part.type.oid == registry.REGCLASS and part.value is not None:
-            path, where = functools.partial(lookup.search_path, cursor, context), part.location + 1 if part.location >= 0 else None
-            oid = regname.resolve(cursor, context, path, part.value, registry.REGCLASS, where)
-            if relations.find(cursor, context.database, oid) is not None:
-                classes[part.value] = oid
-    return classes
+def _named(query: Query) -> set[int]:
+    """Return the users' relations that constants of type regclass name. Raise 42P01 for one that does not exist."""
+    constants = (part for part in parts(query) if isinstance(part, Const) and part.type.oid == registry.REGCLASS and part.value is not None)
+    return {oid for constant in constants if (oid := registry.referenced(named_object.stored_text(constant))) is not None}
 
 
-def _hold_uses(cursor: Cursor, query: Query, named: Iterable[int]) -> set[views.Use]:
-    """Hold the relations that a query reads. Return what it uses: columns, and primary keys that its columns beside GROUP BY depend on.
-
-    `named`: the relations that constants of the query denote.
-    """
+def _hold_uses(cursor: Cursor, query: Query) -> set[views.Use]:
+    """Hold the relations that a query reads. Return what it uses: columns, and primary keys that its columns beside GROUP BY depend on."""
     items = {part for part in parts(query) if isinstance(part, RelationItem)}
     keys = {part.key for part in parts(query) if isinstance(part, ColumnRef)}
     dependent = {column.key for part in parts(query) if isinstance(part, Grouped) for column in part.dependent}
-    uses: set[views.Use] = set()
-    for oid in named:
-        hold.use(cursor, "pg_class", oid)
-        uses.add((views.RELATION, oid, 0))
+    uses: set[views.Use] = {(views.RELATION, oid, 0) for oid in _named(query)}
     for item in items:
         relation = item.relation
         if relation.persistence == "t":
@@ -152,11 +138,11 @@ def _hold_uses(cursor: Cursor, query: Query, named: Iterable[int]) -> set[views.
     return uses
 
 
-def _texts(query: Query, columns: Iterable[Column], cursor: Cursor, database: int, classes: Mapping[str, int]) -> Texts:
+def _texts(query: Query, columns: Iterable[Column], cursor: Cursor, database: int) -> Texts:
     """Return the texts of a query with the present names of all objects."""
     column_names = [column.name for column in columns]
-    objects = query_text.Objects(lambda oid: relations.get(cursor, database, oid), classes)
-    return Texts(query_text.text(query, column_names, objects), query_text.text(query, column_names, objects, pretty=True))
+    by_oid = functools.partial(relations.get, cursor, database)
+    return Texts(query_text.text(query, column_names, by_oid), query_text.text(query, column_names, by_oid, pretty=True))
 
 
 def _replace(existing: Relation, columns: Sequence[Column], session: Session, transaction: Transaction) -> None:
@@ -215,12 +201,11 @@ def rewritten(session: Session, transaction: Transaction, changed: Iterable[int]
         analyser = Planner(session, transaction, {}).analyser
         anywhere = analyser.context.within(types=registry.known().anywhere(), stored=True)
         with user_function.resolving(row_call.Resolver(session, computes=False)):
-            query = Analyser(analyser.names, anywhere, {}, in_view=True).select(statement.node, None)
-        queries[oid] = query, _classes(query, session, transaction)
+            queries[oid] = Analyser(analyser.names, anywhere, {}, in_view=True).select(statement.node, None)
     yield
-    for oid, (query, classes) in queries.items():
+    for oid, query in queries.items():
         columns = relations.get(cursor, database, oid).columns
-        views.write_texts(cursor, database, oid, _texts(query, columns, cursor, database, classes))
+        views.write_texts(cursor, database, oid, _texts(query, columns, cursor, database))
 
 
 def naming_views(cursor: Cursor, relation: Relation) -> list[int]:

@@ -16,7 +16,7 @@ from headgate.errors import not_supported
 from headgate.expression import builtin
 from headgate.expression import node as n
 from headgate.expression.binding.coercion import is_length_coercion, strip_implicit
-from headgate.expression.deparsing import sql_syntax
+from headgate.expression.deparsing import named_object, sql_syntax
 from headgate.sql import names
 from headgate.types import registry
 
@@ -183,6 +183,10 @@ class StoredPrinter(Printer):
     def function_name(self, call: n.UserCall) -> str:
         """See `Printer`."""
         return registry.reference(call.function)
+
+    def constant_text(self, node: n.Const) -> str:
+        """See `Printer`."""
+        return named_object.stored_text(node)
 
 
 def direction(descending: bool, first: bool) -> str:

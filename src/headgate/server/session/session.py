@@ -17,8 +17,10 @@ from headgate.catalog.security.role import Role
 from headgate.catalog.user_type import KnownTypes
 from headgate.commands.function import row_call
 from headgate.commands.query.analysed_statement import AnalysedStatements
+from headgate.commands.query.catalog import regname
 from headgate.errors import Notice, Notices, PostgresError, Severity
 from headgate.expression.binding import user_function
+from headgate.expression.deparsing import named_object
 from headgate.lsn import Lsn
 from headgate.server.monitoring.log_line_prefix import ClientSpeaker
 from headgate.server.protocol import message as protocol
@@ -235,6 +237,7 @@ class ClientSession:
         self._types.use(self.context.user, self.context.search_path, self._catalog_cursor(), shows)
         registry.guard(None if self.context.superuser else self._check_schema)
         user_function.use(self._functions)
+        named_object.use(functools.partial(regname.stored_text, self))
 
     def _check_schema(self, schema: str) -> None:
         """Raise 42501 if the user does not have USAGE on the schema of a type that it names."""

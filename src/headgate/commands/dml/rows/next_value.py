@@ -1,13 +1,12 @@
 """nextval in defaults and VALUES: reserve the numbers of all rows at once, and replace the calls by columns of numbers.
 
-Called by `new_rows` and `assignment` for defaults, by `rewrite_table` for the rows that get a new column, by `insert` for VALUES, and by
-the commands that store a default. Invariant: each row gets a separate number from each call, in the order of the rows, and currval and
+Called by `new_rows` and `assignment` for defaults, by `rewrite_table` for the rows that get a new column, and by `insert` for VALUES.
+Invariant: each row gets a separate number from each call, in the order of the rows, and currval and
 lastval then return the last one, as in PostgreSQL (manual, 9.17).
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,7 +15,6 @@ import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from headgate.catalog import hold
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import sequence as sequences
@@ -29,7 +27,6 @@ from headgate.commands.transaction import read_only
 from headgate.errors import PostgresError
 from headgate.expression import rewriting
 from headgate.expression.node import ColumnRef, Const, Expression, FuncExpr, TypeRef, walk
-from headgate.sql import names
 from headgate.storage.transaction.transaction import Transaction
 from headgate.types import registry
 from headgate.types.storage import own_name
@@ -61,23 +58,6 @@ class Numbers:
 
 
 # ---- the text of a default ------------------------------------------------------------------------------------------------
-
-
-def text(schema: str, name: str) -> str:
-    """Return the default of a serial column as stored: the sequence with its schema (pg_get_expr omits it if possible)."""
-    return sequences.next_value(names.qualified(schema, name))
-
-
-def in_full(default: str | None, cursor: Cursor, context: SessionContext) -> str | None:
-    """Qualify the sequences in a default, because later sessions may have another search_path. Raise 42P01 for a missing one."""
-
-    def full(match: re.Match[str]) -> str:
-        sequence = _find_sequence(cursor, context, match[1].replace("''", "'"))
-        hold.use(cursor, "pg_class", sequence.oid)
-        hold.use(cursor, "pg_namespace", sequence.namespace_oid)
-        return text(sequence.schema, sequence.name)
-
-    return default and sequences.CALL.sub(full, default)
 
 
 def alone(default: str | None) -> str | None:

@@ -1,26 +1,28 @@
 """Resolve the text of a reg… literal ('t'::regclass, 'int4'::regtype, to_regrole('r')) to an oid in the catalogs.
 
-Called by `session_call` for the literals, casts and to_reg… functions of a query on system relations. A number is the oid itself, and - is
-0.
+Called by `session_call` for the literals, casts and to_reg… functions of a query on system relations, and by commands that store a literal
+(`named_object`). A number is the oid itself, and - is 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from headgate.catalog import namespace
+from headgate.catalog import hold, namespace
 from headgate.catalog.physical import Cursor, rows
 from headgate.catalog.relation import relation
 from headgate.catalog.session import SessionContext
+from headgate.commands import lookup
+from headgate.commands.session import Session
 from headgate.errors import PostgresError
+from headgate.expression.node import Const
 from headgate.sql.names import split_identifiers, strings, type_name
-from headgate.sql.parser import parse_expression
+from headgate.sql.parser import parse_expression, position
 from headgate.types import registry as t
 
 _REGISTERS = {
     t.REGNAMESPACE: ("SELECT oid FROM hg.pg_namespace WHERE dbid IN (0, ?) AND nspname = ?", "3F000", 'schema "{}" does not exist'),
     t.REGROLE: ("SELECT oid FROM hg.pg_authid WHERE rolname = ?", "42704", 'role "{}" does not exist'),
-    t.REGPROC: ("SELECT oid FROM hg.pg_proc WHERE dbid IN (0, ?) AND proname = ?", "42883", 'function "{}" does not exist'),
     2202: ("SELECT oid FROM hg.pg_proc WHERE dbid IN (0, ?) AND proname = ?", "42883", 'function "{}" does not exist'),
     2203: ("SELECT oid FROM hg.pg_operator WHERE dbid IN (0, ?) AND oprname = ?", "42883", "operator does not exist: {}"),
     2204: ("SELECT oid FROM hg.pg_operator WHERE dbid IN (0, ?) AND oprname = ?", "42883", "operator does not exist: {}"),
@@ -48,6 +50,8 @@ def resolve(cursor: Cursor, context: SessionContext, schemas: Callable[[], Itera
         return int(word)
     if word == "-":
         return 0
+    if (oid := t.referenced(word.removesuffix("[]"))) is not None:
+        return t.known().by_oid(oid).array if word.endswith("[]") else oid
     if kind == t.REGTYPE:
         return _resolve_type(cursor, context, schemas(), word, where)
     parts = _split(word, where) if kind in _SIGNED else _identifiers(word, where)
@@ -61,13 +65,55 @@ def resolve(cursor: Cursor, context: SessionContext, schemas: Callable[[], Itera
         if oid is None:
             raise PostgresError("42P01", f'relation "{".".join(parts)}" does not exist', position=where)
         return oid
+    if kind == t.REGPROC:
+        return _resolve_function(cursor, database, [schema] if schema is not None else ["pg_catalog", *schemas()], name, word, where)
     sql, code, label = _REGISTERS[kind]
     oids = rows(cursor, sql, [name] if sql.count("?") == 1 else [database, name])
     if not oids:
         raise PostgresError(code, label.format(name), position=where)
-    if kind == t.REGPROC and len(oids) > 1:
-        raise PostgresError("42725", f'more than one function named "{name}"', position=where)
     return int(oids[0][0])
+
+
+def _resolve_function(cursor: Cursor, database: int, path: Iterable[str], name: str, word: str, where: int | None) -> int:
+    """Return the function with a name in one of the schemas. Raise 42883 if there is none, 42725 if there are several."""
+    sql = (
+        "SELECT n.nspname, p.oid FROM hg.pg_proc p JOIN hg.pg_namespace n ON n.oid = p.pronamespace AND n.dbid IN (0, ?)"
+        " WHERE p.dbid IN (0, ?) AND p.proname = ?"
+    )
+    schemas = set(path)
+    oids = [oid for schema, oid in rows(cursor, sql, [database, database, name]) if schema in schemas]
+    if not oids:
+        raise PostgresError("42883", f'function "{word}" does not exist', position=where)
+    if len(oids) > 1:
+        raise PostgresError("42725", f'more than one function named "{word}"', position=where)
+    return int(oids[0])
+
+
+_CATALOGS = {t.REGCLASS: "pg_class", t.REGNAMESPACE: "pg_namespace", t.REGPROC: "pg_proc", t.REGTYPE: "pg_type"}
+
+
+def stored_text(session: Session, constant: Const) -> str:
+    """Return the text of a constant in the catalog: a reference to a user's object, which is held, or else its name.
+
+    Raise the errors of `resolve`, and 0A000 for a role, on which nothing may depend.
+    """
+    text, kind = str(constant.value), constant.type.oid
+    if t.referenced(text.removesuffix("[]")) is not None:
+        return text
+    cursor, context = session.begin_statement().cursor, session.context
+    oid = resolve(cursor, context, lambda: lookup.search_path(cursor, context), text, kind, position(constant.location))
+    if kind == t.REGROLE:
+        raise PostgresError("0A000", "constant of the type regrole cannot be used here")
+    catalog = _CATALOGS[kind]
+    if kind == t.REGTYPE and (known := t.known().find(oid)) is not None:
+        hold.use(cursor, catalog, known.element if known.is_array else oid)
+        return t.known().stored_name(oid)
+    if hold.is_pinned(catalog, oid) or not rows(
+        cursor, f"SELECT 1 FROM hg.{catalog} WHERE dbid IN (0, ?) AND oid = ?", [context.database, oid]
+    ):
+        return text
+    hold.use(cursor, catalog, oid)
+    return t.reference(oid)
 
 
 def _check_database(context: SessionContext, parts: list[str], where: int | None) -> None:
