@@ -1,1 +1,1 @@
-"""Measurements of a node beside native PostgreSQL, in one run on one machine: `make bench`; see README.md."""
+"""Benchmarks that compare a node with native PostgreSQL on one machine. `make bench` runs them; README.md describes them."""

@@ -1,7 +1,7 @@
-"""Milliseconds of the queries that programs ask of the system catalogs, in a database of a few and of many tables.
+"""Measure the queries that programs run on the system catalogs, in databases with a few and with many tables.
 
-Called by `__main__`. What psql and pg_dump ask is taken from the log of the native server, where they are run first; what browsers, drivers
-and reflection ask stands in catalogs.sql. Oids of objects are those of the server that is asked.
+Called by `__main__`. psql and pg_dump are run on the native server first, and their queries are read from its log. catalogs.sql has the
+queries of database browsers, drivers and reflection. Oids in the queries are replaced by those of the server that runs them.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ PSQL = (
     r"\dn+", r"\du", r"\l", r"\ds", r"\dp many.*", r"\dd", r"\sv many.seen",
 )  # fmt: skip
 REPEATED = 3
-_ASKING = re.compile(r"(SELECT|WITH|PREPARE|EXECUTE)\b", re.IGNORECASE)
+_QUERY = re.compile(r"(SELECT|WITH|PREPARE|EXECUTE)\b", re.IGNORECASE)
 _ENTRY = re.compile(r"(?m)^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+ \w+ \[\d+\] ")
-_LOGGED = re.compile(r"LOG:  (?:statement|execute [^:]*): (.*)", re.DOTALL)
+_STATEMENT = re.compile(r"LOG:  (?:statement|execute [^:]*): (.*)", re.DOTALL)
 _OIDS = """SELECT 'class ' || oid::regclass, oid FROM pg_class WHERE oid >= 16384
 UNION ALL SELECT 'type ' || oid::regtype, oid FROM pg_type WHERE oid >= 16384
 UNION ALL SELECT 'schema ' || nspname, oid FROM pg_namespace WHERE oid >= 16384
@@ -36,16 +36,16 @@ UNION ALL SELECT 'database ' || datname, oid FROM pg_database WHERE oid >= 16384
 
 
 @dataclass(frozen=True)
-class Measured:
-    """Milliseconds of each query, the first time and then (the median); CPU milliseconds of the server's processes for one, on average."""
+class QueryTimes:
+    """Milliseconds of each query the first time, the median of its repetitions, and the average CPU of the server for one query."""
 
     first: list[float]
     again: list[float]
     cpu: float
 
 
-def filled(server: DemoServer, count: int) -> Side:
-    """A database with so many tables, in schema `many`."""
+def create_database(server: DemoServer, count: int) -> Side:
+    """Create a database with `count` tables in schema `many`."""
     side = Side(server, f"bench_catalogs_{count}")
     Side(server, "postgres").execute(f"CREATE DATABASE {side.database}")
     with psycopg.connect(side.conninfo) as session:
@@ -62,37 +62,41 @@ def filled(server: DemoServer, count: int) -> Side:
     return side
 
 
-def asked(side: Side) -> list[str]:
-    """What psql and pg_dump ask this PostgreSQL server, and what stands in catalogs.sql; of what differs in numbers only, two."""
+def program_queries(side: Side) -> list[str]:
+    """Return the queries of psql, pg_dump and catalogs.sql. Of queries that differ only in literals, the first two are returned."""
     before = side.server.logfile.stat().st_size
     environment = {**os.environ, "PGOPTIONS": "-c log_statement=all"}
-    commands = [word for each in PSQL for word in ("-c", each)]
+    commands = [argument for command in PSQL for argument in ("-c", command)]
     subprocess.run(["psql", "-X", "-d", side.conninfo, *commands], check=True, capture_output=True, env=environment)
-    dump = str(postgresql_programs() / "pg_dump")
-    subprocess.run([dump, "-s", "-d", side.conninfo], check=True, capture_output=True, env=environment)
+    pg_dump = str(postgresql_programs() / "pg_dump")
+    subprocess.run([pg_dump, "-s", "-d", side.conninfo], check=True, capture_output=True, env=environment)
     with side.server.logfile.open("rb") as log:
         log.seek(before)
         entries = _ENTRY.split(log.read().decode())
-    logged = [matched[1].replace("\n\t", "\n").strip() for each in entries if (matched := _LOGGED.match(each))]
-    ours = re.split(r"(?m)^--.*\n", Path(__file__).with_suffix(".sql").read_text())
-    found: dict[str, list[str]] = {}
-    for statement in [*logged, *(each.strip() for each in ours)]:
-        if _ASKING.match(statement) and "set_config" not in statement:
-            found.setdefault(re.sub(r"\d+|'[^']*'", "0", statement), []).append(statement)
-    return [statement for same in found.values() for statement in dict.fromkeys(same[:2])]
+    logged = [match[1].replace("\n\t", "\n").strip() for entry in entries if (match := _STATEMENT.match(entry))]
+    listed = [text.strip() for text in re.split(r"(?m)^--.*\n", Path(__file__).with_suffix(".sql").read_text())]
+    by_shape: dict[str, list[str]] = {}
+    for statement in [*logged, *listed]:
+        if _QUERY.match(statement) and "set_config" not in statement:
+            by_shape.setdefault(re.sub(r"\d+|'[^']*'", "0", statement), []).append(statement)
+    return [statement for statements in by_shape.values() for statement in dict.fromkeys(statements[:2])]
 
 
-def there(statements: list[str], asked_of: Side, side: Side) -> list[str]:
-    """The statements with the oids that the objects have on another server."""
-    names, numbers = (dict(map(tuple, each.execute(_OIDS))) for each in (asked_of, side))
-    known = {str(oid): str(numbers[name]) for name, oid in names.items() if name in numbers}
-    return [re.sub(r"(?<![\w.])\d{5,}(?!\w)", lambda number: known.get(number[0], number[0]), each) for each in statements]
+def translate_oids(statements: list[str], source: Side, target: Side) -> list[str]:
+    """Replace the oids of the objects of `source` by those of the objects of `target` that have the same name."""
+    source_oids, target_oids = (dict(map(tuple, side.execute(_OIDS))) for side in (source, target))
+    translation = {str(oid): str(target_oids[name]) for name, oid in source_oids.items() if name in target_oids}
+
+    def translate(oid: re.Match[str]) -> str:
+        return translation.get(oid[0], oid[0])
+
+    return [re.sub(r"(?<![\w.])\d{5,}(?!\w)", translate, statement) for statement in statements]
 
 
-def taken(side: Side, statements: list[str], pid: int) -> Measured:
-    """Asks them all, one by one, in one session; then all of them again."""
+def measure(side: Side, statements: list[str], pid: int) -> QueryTimes:
+    """Run all statements in one session, `1 + REPEATED` times."""
     times: list[list[float]] = [[] for _ in statements]
-    began = cpu(pid)
+    cpu_before = cpu(pid)
     with psycopg.connect(side.conninfo, autocommit=True) as session:
         for turn in range(1 + REPEATED):
             for number, statement in enumerate(statements):
@@ -103,6 +107,6 @@ def taken(side: Side, statements: list[str], pid: int) -> Measured:
                 if cursor.description:
                     cursor.fetchall()
                 times[number].append((time.perf_counter() - start) * 1000)
-        busy = 1000 * (cpu(pid) - began)
-    again = [statistics.median(each[1:]) for each in times if len(each) > 1]
-    return Measured([seconds[0] for seconds in times], again, busy / sum(map(len, times)))
+        cpu_milliseconds = 1000 * (cpu(pid) - cpu_before)
+    again = [statistics.median(milliseconds[1:]) for milliseconds in times if len(milliseconds) > 1]
+    return QueryTimes([milliseconds[0] for milliseconds in times], again, cpu_milliseconds / sum(map(len, times)))

@@ -1,7 +1,7 @@
-"""The cost of a measured piece of work: the seconds that pass, and the seconds of CPU of all processes of each server.
+"""The cost of a piece of work: the elapsed seconds, and the seconds of CPU of all processes of each server.
 
-Used by the measurements. Other work on the machine changes the seconds of CPU less than the seconds that pass, so that two versions can
-be compared on a busy machine.
+Used by the measurements. Other work on the machine changes the seconds of CPU less than the elapsed seconds. So two versions can be
+compared by CPU on a busy machine.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TICK = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class Cost:
-    """The seconds that passed, and the seconds of CPU of the publisher and of the subscriber."""
+    """The elapsed seconds, and the seconds of CPU of the publisher and of the subscriber."""
 
     seconds: float
     publisher: float
@@ -35,7 +35,7 @@ class Meter:
         self._began = time.perf_counter()
 
     def cost(self) -> Cost:
-        """Return the cost since the beginning."""
+        """Return the cost since the object was created."""
         seconds = time.perf_counter() - self._began
         publisher, subscriber = (cpu(pid) - before for pid, before in zip(self._pids, self._cpu, strict=True))
         return Cost(seconds, publisher, subscriber)
@@ -48,7 +48,7 @@ def server_pid(server: DemoServer) -> int:
 
 
 def java_pid(node: DemoNode) -> int:
-    """Return the process id of a running node's Java."""
+    """Return the process id of a running node's JVM."""
     [java] = [child for child in tree(server_pid(node)) if Path(f"/proc/{child}/comm").read_text().strip() == "java"]
     return java
 
@@ -59,7 +59,7 @@ def cpu(pid: int) -> float:
     for process in tree(pid):
         try:
             fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-        except OSError:  # it has ended in the meantime, and its parent counts it
+        except OSError:  # it has ended, and its parent's times include it
             continue
         total += sum(map(int, fields[11:15]))
     return total / _TICK

@@ -1,7 +1,7 @@
-"""A share of a core for a process and its children, by the kernel's control groups: machines of one size on one that has few cores.
+"""Limit a process and its children to a share of a core, by the kernel's control groups.
 
-Used by `cluster` for executors, which otherwise compete for the cores that the publisher, the driver and the store need as well, so that
-more of them can only be slower. Takes the right to make control groups (root, mostly); `possible` says whether there is.
+Used by `cluster` for executors. Without a limit, executors compete for the cores with the publisher, the driver and the store, so that
+more executors are slower. It needs the right to create control groups, which usually only root has. `possible` tests for it.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import os
 from pathlib import Path
 
 PERIOD = 100_000
-"""Microseconds in which a share is given."""
+"""Microseconds of the kernel's accounting period (cpu.cfs_period_us)."""
 _FIRST, _SECOND = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")
-"""Where version 1 of control groups has that of processors, and where version 2 has all."""
+"""The CPU controller of control groups version 1, and the root of version 2."""
 
 
 def possible() -> bool:
-    """Whether this process may make control groups that limit processors."""
+    """Return whether this process may create control groups that limit CPU."""
     return os.access(_root(), os.W_OK) and (_root() == _FIRST or "cpu" in (_SECOND / "cgroup.subtree_control").read_text().split())
 
 
@@ -26,24 +26,24 @@ def _root() -> Path:
 
 
 class CpuQuota:
-    """A control group; without a limit until `limit`."""
+    """A control group. It does not have a limit until `limit` is called."""
 
     def __init__(self, name: str) -> None:
         self._folder = _root() / f"headgate-bench-{os.getpid()}-{name}"
         self._folder.mkdir()
 
     def add(self, pid: int) -> None:
-        """Puts a process into it, with what it starts from now on."""
+        """Move a process into the group. Processes that it starts later are in the group too."""
         (self._folder / "cgroup.procs").write_text(str(pid))
 
     def limit(self, share: float | None) -> None:
-        """Gives all of its processes together this share of a core; None: whatever they take."""
+        """Limit all processes of the group together to this share of a core. None removes the limit."""
         if _root() == _FIRST:
             (self._folder / "cpu.cfs_quota_us").write_text(str(-1 if share is None else int(share * PERIOD)))
         else:
             (self._folder / "cpu.max").write_text("max" if share is None else f"{int(share * PERIOD)} {PERIOD}")
 
     def end(self) -> None:
-        """Removes it, when its processes have ended."""
+        """Remove the group. Its processes must have ended."""
         with contextlib.suppress(OSError):
             self._folder.rmdir()

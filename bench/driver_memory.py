@@ -1,4 +1,4 @@
-"""Measure the memory of a node's driver while one very large transaction is applied: its Python process, and Java.
+"""Measure the memory of a node's Python process and of its JVM while one very large transaction is applied.
 
 Called by `__main__` as the part `memory`. Spark's Python workers run tasks and are not part of the driver.
 """
@@ -15,15 +15,15 @@ from headgate.cli.demo.servers import DemoNode, DemoServer
 
 @dataclass(frozen=True)
 class DriverMemory:
-    """The bytes of PSS of the node's Python and of Java: when idle, and the peak while changes are applied. `seconds`: how long it took."""
+    """Bytes of PSS of the Python process and the JVM: when idle, and at the peak while changes are applied. `seconds` of the apply."""
 
     idle: tuple[int, int]
     peak: tuple[int, int]
     seconds: float
 
 
-def measured(source: DemoServer, node: DemoNode, changes: int) -> DriverMemory:
-    """Return the memory while one transaction of so many updates is applied, after one of a tenth that warms the node up."""
+def measure(source: DemoServer, node: DemoNode, changes: int) -> DriverMemory:
+    """Return the memory while one transaction of `changes` updates is applied. A tenth of the updates is applied first to warm up."""
     pids = server_pid(node), java_pid(node)
     with pair(source, node) as (pub, sub, name):
         prepare(pub, sub)

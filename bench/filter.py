@@ -1,7 +1,7 @@
-"""Rows per second through row filters: a node's compiled filter, Spark's own filter as one would write it, PostgreSQL's WHERE.
+"""Measure row filters: a node's compiled filter, the nearest Spark SQL filter, and PostgreSQL's WHERE.
 
-Called by `__main__`. The same rows lie in a Parquet folder and in a table of PostgreSQL, made by the same formulas; each run counts
-what passes, and all three must count the same. `correction`: the filter has parts for which Spark has no exact expression.
+Called by `__main__`. The same expressions create the rows of a Parquet folder and of a PostgreSQL table. Each run counts the rows that
+pass the filter, and all three counts must be equal.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ COLUMNS = (
     ("t", "text", "md5(CAST(id AS text)) || '-' || CAST(id AS text)"),
     ("d", "date", "CAST('2015-01-01' AS date) + CAST(id % 4000 AS integer)"),
 )
-"""(name, type, the formula in PostgreSQL's SQL, which Spark takes as well)."""
+"""(name, type, expression in PostgreSQL's SQL; `_spark_expression` translates it for Spark)"""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A filter, and the Spark SQL that is nearest to it."""
+    """A filter, and the nearest Spark SQL. `needs_correction`: Spark has no exact expression for a part of the filter."""
 
     name: str
     where: str
     spark: str
-    correction: bool = False
+    needs_correction: bool = False
 
 
 CASES = (
@@ -55,79 +55,80 @@ CASES = (
         "text",
         "t LIKE '%77%' AND lower(s) <> 'void' AND t ~ '^[a-f0-9]+-[0-9]+$' AND length(t) > 35",
         "t LIKE '%77%' AND lower(s) <> 'void' AND t RLIKE '^[a-f0-9]+-[0-9]+$' AND length(t) > 35",
-        correction=True,
+        needs_correction=True,
     ),
     Case(
         "text, in Python",
         "substring(t from '-(.+)') LIKE '%77'",
         "regexp_extract(t, '-(.+)', 1) LIKE '%77'",
-        correction=True,
+        needs_correction=True,
     ),
 )
 
 
-def _formula(text: str) -> str:
-    """The formula as Spark takes it."""
+def _spark_expression(text: str) -> str:
     return text.replace("AS text", "AS string").replace("AS numeric", "AS decimal")
 
 
 def write_parquet(spark: SparkSession, folder: Path, rows: int) -> None:
-    """The rows as Parquet."""
-    frame = spark.range(rows).select(*(F.expr(_formula(formula)).alias(name) for name, _, formula in COLUMNS))
+    """Write the rows as Parquet."""
+    frame = spark.range(rows).select(*(F.expr(_spark_expression(expression)).alias(name) for name, _, expression in COLUMNS))
     frame.write.mode("overwrite").parquet(str(folder))
 
 
 def fill(connection: psycopg.Connection, rows: int) -> None:
-    """The rows as a table of PostgreSQL."""
-    made = ", ".join(f"{formula} AS {name}" for name, _, formula in COLUMNS)
+    """Create a PostgreSQL table with the rows."""
+    select_list = ", ".join(f"{expression} AS {name}" for name, _, expression in COLUMNS)
     connection.execute("DROP TABLE IF EXISTS filtered")
-    connection.execute(f"CREATE TABLE filtered AS SELECT {made} FROM generate_series(0::bigint, {rows - 1}) g(id)".encode())
+    connection.execute(f"CREATE TABLE filtered AS SELECT {select_list} FROM generate_series(0::bigint, {rows - 1}) g(id)".encode())
     connection.execute("VACUUM (FREEZE, ANALYZE) filtered")
 
 
 def relation() -> SimpleNamespace:
-    """The table as a row filter wants it."""
+    """Return the description of the table that `bind_filter` needs."""
     columns = []
-    for place, (name, kind, _) in enumerate(COLUMNS, 1):
-        found = registry.builtin().by_oid(registry.NUMERIC) if "numeric" in kind else registry.builtin().by_name(_CATALOG.get(kind, kind))
-        modifier = typmod.numeric(12, 2) if "numeric" in kind else -1
-        columns.append(SimpleNamespace(name=name, attnum=place, type_oid=found.oid, typmod=modifier, collation=found.collation))
+    types = registry.builtin()
+    for attnum, (name, type_name, _) in enumerate(COLUMNS, 1):
+        is_numeric = "numeric" in type_name
+        row = types.by_oid(registry.NUMERIC) if is_numeric else types.by_name(_CATALOG_NAMES.get(type_name, type_name))
+        modifier = typmod.numeric(12, 2) if is_numeric else -1
+        columns.append(SimpleNamespace(name=name, attnum=attnum, type_oid=row.oid, typmod=modifier, collation=row.collation))
     return SimpleNamespace(oid=16400, schema="public", name="filtered", columns=tuple(columns))
 
 
-_CATALOG = {"bigint": "int8", "integer": "int4"}
+_CATALOG_NAMES = {"bigint": "int8", "integer": "int4"}
 
 
-def seconds(work: Callable[[], int]) -> tuple[float, int]:
-    """How long it took, and what it counted."""
-    started = time.monotonic()
-    counted = work()
-    return time.monotonic() - started, counted
+def timed_count(count: Callable[[], int]) -> tuple[float, int]:
+    """Return the seconds of the call, and its result."""
+    began = time.monotonic()
+    rows = count()
+    return time.monotonic() - began, rows
 
 
-def three(spark: SparkSession, connection: psycopg.Connection, folder: Path, case: Case, runs: int) -> dict[str, list[float]]:
-    """The seconds of each of 'PostgreSQL', 'Spark', 'node', in turn; one warm run is thrown away."""
+def measure(spark: SparkSession, connection: psycopg.Connection, folder: Path, case: Case, runs: int) -> dict[str, list[float]]:
+    """Return the seconds of each run of 'PostgreSQL', 'Spark' and 'node'. A first run of each warms up and is not counted."""
     frame = spark.read.parquet(str(folder))
     bound = bind_filter(parse_expression(case.where), relation(), case.where).expression
-    ours = compiler.compile(bound, {each.key: F.col(each.name) for each in walk(bound) if isinstance(each, ColumnRef)})
+    condition = compiler.compile(bound, {column.key: F.col(column.name) for column in walk(bound) if isinstance(column, ColumnRef)})
 
     def native() -> int:
         row = connection.execute(f"SELECT count(*) FROM filtered WHERE {case.where}".encode()).fetchone()
         assert row is not None
         return int(row[0])
 
-    works: dict[str, Callable[[], int]] = {
+    engines: dict[str, Callable[[], int]] = {
         "PostgreSQL": native,
         "Spark": lambda: frame.where(case.spark).count(),
-        "node": lambda: frame.where(ours).count(),
+        "node": lambda: frame.where(condition).count(),
     }
-    times: dict[str, list[float]] = {name: [] for name in works}
-    for number in range(runs + 1):
-        counted = {}
-        for name, work in works.items():
-            taken, counted[name] = seconds(work)
-            if number:
-                times[name].append(taken)
-        if len(set(counted.values())) != 1:
-            raise AssertionError(f"{case.name}: {counted}")
+    times: dict[str, list[float]] = {name: [] for name in engines}
+    for run in range(runs + 1):
+        counts = {}
+        for name, count in engines.items():
+            seconds, counts[name] = timed_count(count)
+            if run:
+                times[name].append(seconds)
+        if len(set(counts.values())) != 1:
+            raise AssertionError(f"{case.name}: {counts}")
     return times

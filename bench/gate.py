@@ -1,8 +1,8 @@
-"""What the gate costs: one log of changed rows read by subscriptions with no filter, a simple one, one of five terms, and by eight at once.
+"""Measure the cost of row filters in a publisher: no filter, a simple one, one of five terms, and eight filters at once.
 
-Called by `__main__`. The publisher is a node or a PostgreSQL; the readers are the same for both: sockets that take what the walsender
-sends and look at nothing but its last row, so that what is measured is the publisher. A slot is never confirmed, so every run reads
-the same changes. The single filters let every row pass: what they cost is the judging alone. Of the eight, the k-th lets k eighths pass.
+Called by `__main__`. The publisher is a node or a PostgreSQL server. The readers are sockets that receive what the walsender sends and
+look only for the last row, so that only the publisher is measured. No slot is confirmed, so every run reads the same changes. The single
+filters let every row pass, so that they cost only their evaluation. Of the eight filters, the k-th lets k eighths of the rows pass.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ FILTERS = {
 EIGHT = tuple(name for name in FILTERS if name.startswith("eighth"))
 LAST = b"this is the last row"
 TRANSACTION = 10_000
-"""Rows of one transaction."""
+"""The number of rows that one transaction changes."""
 
 
 @contextmanager
 def log(publisher: DemoServer, rows: int) -> Iterator[Side]:
-    """A database whose slots lie before `rows` changed rows: six tenths inserts, then updates, then deletes."""
+    """Create a database with slots, then change `rows` rows: 60 % inserts, then 25 % updates, then 15 % deletes."""
     number = next(NUMBERS)
     Side(publisher, "postgres").execute(f"CREATE DATABASE gate_{number}")
     side = Side(publisher, f"gate_{number}")
@@ -49,8 +49,8 @@ def log(publisher: DemoServer, rows: int) -> Iterator[Side]:
         session.execute(TABLE.encode())
         for name, where in FILTERS.items():
             session.execute(f"CREATE PUBLICATION {name} FOR TABLE changes{where}".encode())
-        for place in range(len(EIGHT)):
-            session.execute(f"SELECT pg_create_logical_replication_slot('{side.database}_{place}', 'pgoutput')".encode())
+        for index in range(len(EIGHT)):
+            session.execute(f"SELECT pg_create_logical_replication_slot('{side.database}_{index}', 'pgoutput')".encode())
         inserts, updates, deletes = rows * 6 // 10, rows * 25 // 100, rows * 15 // 100
         for first in range(1, inserts + 1, TRANSACTION):
             last = min(first + TRANSACTION - 1, inserts)
@@ -72,39 +72,40 @@ def log(publisher: DemoServer, rows: int) -> Iterator[Side]:
 
 
 def seconds(side: Side, names: Sequence[str]) -> float:
-    """Until the streams of these publications have all come to the last row."""
-    readers = [threading.Thread(target=read, args=(side, f"{side.database}_{place}", name)) for place, name in enumerate(names)]
+    """Return the seconds until the streams of all these publications have sent the last row."""
+    readers = [threading.Thread(target=read, args=(side, f"{side.database}_{index}", name)) for index, name in enumerate(names)]
     began = time.perf_counter()
     for reader in readers:
         reader.start()
     for reader in readers:
         reader.join()
-    taken = time.perf_counter() - began
+    elapsed = time.perf_counter() - began
     while side.execute(f"SELECT 1 FROM pg_replication_slots WHERE active AND database = '{side.database}'"):
         time.sleep(0.05)
-    return taken
+    return elapsed
 
 
-def read(side: Side, slot: str, name: str) -> int:
-    """Reads what a slot streams of one publication, up to the last row; gives its bytes."""
-    with socket.create_connection(("127.0.0.1", side.server.port)) as link:
-        words = f"user\0postgres\0database\0{side.database}\0replication\0database\0options\0-c wal_sender_timeout=0\0\0".encode()
-        link.sendall(struct.pack(">II", 8 + len(words), 196608) + words)
-        _until(link, b"Z\0\0\0\5I")
-        command = f"START_REPLICATION SLOT {slot} LOGICAL 0/0 (proto_version '1', publication_names '{name},ending')".encode() + b"\0"
-        link.sendall(b"Q" + struct.pack(">I", 4 + len(command)) + command)
-        return _until(link, LAST)
+def read(side: Side, slot: str, publication: str) -> int:
+    """Receive the stream of a slot up to the last row. Return the number of bytes."""
+    with socket.create_connection(("127.0.0.1", side.server.port)) as connection:
+        parameters = f"user\0postgres\0database\0{side.database}\0replication\0database\0options\0-c wal_sender_timeout=0\0\0".encode()
+        connection.sendall(struct.pack(">II", 8 + len(parameters), 196608) + parameters)
+        _receive_until(connection, b"Z\0\0\0\5I")
+        options = f"proto_version '1', publication_names '{publication},ending'"
+        command = f"START_REPLICATION SLOT {slot} LOGICAL 0/0 ({options})".encode() + b"\0"
+        connection.sendall(b"Q" + struct.pack(">I", 4 + len(command)) + command)
+        return _receive_until(connection, LAST)
 
 
-def _until(link: socket.socket, wanted: bytes) -> int:
-    """Takes bytes until these have come; gives how many."""
-    total, held = 0, b""
+def _receive_until(connection: socket.socket, end: bytes) -> int:
+    """Receive bytes until `end`, of at most 64 bytes, has arrived. Return the number of bytes."""
+    total, tail = 0, b""
     buffer = bytearray(1 << 20)
     while True:
-        count = link.recv_into(buffer)
+        count = connection.recv_into(buffer)
         if not count:
-            raise ConnectionError(f"the stream ended: {held[-300:]!r}")
+            raise ConnectionError(f"the stream ended: {tail!r}")
         total += count
-        if buffer.find(wanted, 0, count) >= 0 or wanted in held + buffer[: min(count, 64)]:
+        if buffer.find(end, 0, count) >= 0 or end in tail + buffer[: min(count, 64)]:
             return total
-        held = (held + buffer[max(0, count - 64) : count])[-64:]
+        tail = (tail + buffer[max(0, count - 64) : count])[-64:]

@@ -1,8 +1,9 @@
-"""The waits of one ordinary client beside eight hostile sessions, whichever kind of server runs them.
+"""Measure how long the statements of one ordinary client take beside eight hostile sessions.
 
-Called by `__main__` for PostgreSQL and the node in turn. The hostile sessions are processes of their own, so that their interpreter is not
-what is measured. Two each send large texts, nest deeply, never read their results, and begin connections without ending the handshake.
-Their role is no superuser. The ordinary client selects and inserts single rows by key, and connects anew now and then.
+Called by `__main__` for PostgreSQL and the node in turn. Each hostile session is its own process, so that Python's interpreter lock does
+not slow down the ordinary client. There are two sessions of each kind: large texts, deeply nested texts, results that are never read, and
+handshakes that never end. Their role is not a superuser. The ordinary client selects and inserts single rows by key, and opens a new
+connection after every 50 statements.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import psycopg.sql
 from headgate.cli.demo.servers import DemoServer
 
 ROLE = "hostile"
-WANTED = "worst < 1 s"
+TARGET = "worst < 1 s"
 TEXTS = (
     lambda: f"SELECT length('{'a' * (60 << 20)}')",
     lambda: f'SELECT "{"a" * (60 << 20)}"',
@@ -33,7 +34,7 @@ TEXTS = (
     lambda: "SELECT 1;" * 30_000,
     lambda: " " * (100 << 20),
 )
-"""Large texts: constants, names, unterminated ones, others than ASCII, many parts, many statements, one beyond every limit."""
+"""Large texts: a constant, a name, an unterminated constant, non-ASCII text, many rows, many statements, and a text above all limits."""
 NESTED = (
     "(" * 50_000,
     "SELECT 1" + "+1" * 100_000,
@@ -43,49 +44,49 @@ NESTED = (
 )
 
 
-def large_texts(conninfo: str, over: Event) -> None:
-    """Send one large text after the other."""
-    _statements(conninfo, over, itertools.cycle(text() for text in TEXTS))
+def large_texts(conninfo: str, stopped: Event) -> None:
+    """Send one large text after another."""
+    _statements(conninfo, stopped, itertools.cycle(text() for text in TEXTS))
 
 
-def deep_nesting(conninfo: str, over: Event) -> None:
-    """Send one deeply nested text after the other."""
-    _statements(conninfo, over, itertools.cycle(NESTED))
+def deep_nesting(conninfo: str, stopped: Event) -> None:
+    """Send one deeply nested text after another."""
+    _statements(conninfo, stopped, itertools.cycle(NESTED))
 
 
-def _statements(conninfo: str, over: Event, texts: Iterator[str]) -> None:
-    while not over.is_set():
+def _statements(conninfo: str, stopped: Event, texts: Iterator[str]) -> None:
+    while not stopped.is_set():
         with contextlib.suppress(psycopg.Error), psycopg.connect(conninfo, autocommit=True, prepare_threshold=None) as session:
             for text in texts:
-                if over.is_set():
+                if stopped.is_set():
                     return
                 with contextlib.suppress(psycopg.errors.DatabaseError):
                     session.execute(text.encode())
 
 
-def unread_results(conninfo: str, over: Event) -> None:
-    """Ask for rows without an end, and read none of them."""
-    while not over.is_set():
+def unread_results(conninfo: str, stopped: Event) -> None:
+    """Run a query with 100,000,000 rows, and do not read its result."""
+    while not stopped.is_set():
         with contextlib.suppress(psycopg.Error), psycopg.connect(conninfo, autocommit=True) as session:
             session.pgconn.send_query(b"SELECT g, repeat('x', 1000) FROM generate_series(1, 100000000) g")
             session.pgconn.flush()
-            over.wait(20)
+            stopped.wait(20)
             return
 
 
-def slow_handshakes(conninfo: str, over: Event) -> None:
-    """Open twenty connections, send each a byte of its first packet from time to time, and begin anew."""
-    words = psycopg.conninfo.conninfo_to_dict(conninfo)
+def slow_handshakes(conninfo: str, stopped: Event) -> None:
+    """Open twenty connections, send a byte of the startup packet on each every 0.1 s, and repeat."""
+    parameters = psycopg.conninfo.conninfo_to_dict(conninfo)
     packet = struct.pack("!ii", 9000, 3 << 16) + b"user\0" + b"x" * 8000
-    while not over.is_set():
+    while not stopped.is_set():
         connections = []
         with contextlib.suppress(OSError):
-            place = (str(words["host"]), int(str(words["port"])))
-            connections.extend(socket.create_connection(place) for _ in range(20))
+            address = (str(parameters["host"]), int(str(parameters["port"])))
+            connections.extend(socket.create_connection(address) for _ in range(20))
             for byte in packet[:50]:
                 for connection in connections:
                     connection.send(bytes([byte]))
-                if over.wait(0.1):
+                if stopped.wait(0.1):
                     break
         for connection in connections:
             connection.close()
@@ -95,31 +96,30 @@ KINDS: tuple[Callable[[str, Event], None], ...] = (large_texts, deep_nesting, un
 
 
 def waits(server: DemoServer, seconds: float) -> list[float]:
-    """Return how long each statement of the ordinary client took, in seconds, the shortest first."""
+    """Return the seconds of each statement of the ordinary client, in ascending order."""
     with server.connect() as session:
         for statement in (f"CREATE ROLE {ROLE} LOGIN", "CREATE TABLE ordinary (id int PRIMARY KEY, a int)"):
             session.execute(statement.encode())
-    own = server.conninfo
-    others = psycopg.conninfo.make_conninfo(own, user=ROLE)
+    hostile_conninfo = psycopg.conninfo.make_conninfo(server.conninfo, user=ROLE)
     spawn = multiprocessing.get_context("spawn")
-    over = spawn.Event()
-    hostile = [spawn.Process(target=kind, args=(others, over), daemon=True) for kind in KINDS for _ in range(2)]
+    stopped = spawn.Event()
+    hostile = [spawn.Process(target=kind, args=(hostile_conninfo, stopped), daemon=True) for kind in KINDS for _ in range(2)]
     for client in hostile:
         client.start()
     try:
-        return sorted(_ordinary(own, seconds))
+        return sorted(_ordinary_client(server.conninfo, seconds))
     finally:
-        over.set()
+        stopped.set()
         for client in hostile:
             client.join(30)
             client.kill()
-        _wait_for_quiet(own)
+        _wait_for_quiet(server.conninfo)
 
 
 def _wait_for_quiet(conninfo: str) -> None:
-    """End what the server still does for clients that have gone, and wait until the disk has it.
+    """Terminate the backends of clients that have disconnected, and flush the file system.
 
-    PostgreSQL computes on for a client that has gone until it next writes to it: what is measured after that would have its load beside it.
+    PostgreSQL notices that a client has disconnected only when it next writes to it. Until then it would slow down the next measurement.
     """
     of_role = psycopg.sql.SQL("FROM pg_stat_activity WHERE usename = {}").format(ROLE)
     with psycopg.connect(conninfo, autocommit=True) as session:
@@ -128,16 +128,16 @@ def _wait_for_quiet(conninfo: str) -> None:
     os.sync()
 
 
-def _ordinary(conninfo: str, seconds: float) -> Iterator[float]:
-    until = time.monotonic() + seconds
+def _ordinary_client(conninfo: str, seconds: float) -> Iterator[float]:
+    end = time.monotonic() + seconds
     keys = itertools.count(1)
-    while time.monotonic() < until:
-        begun = time.monotonic()
+    while time.monotonic() < end:
+        began = time.monotonic()
         with psycopg.connect(conninfo, autocommit=True) as session:
-            yield time.monotonic() - begun
+            yield time.monotonic() - began
             for key in itertools.islice(keys, 25):
                 for statement in ("SELECT a FROM ordinary WHERE id = %s", "INSERT INTO ordinary VALUES (%s, 1)"):
-                    begun = time.monotonic()
+                    began = time.monotonic()
                     session.execute(statement, (key,))
-                    yield time.monotonic() - begun
+                    yield time.monotonic() - began
                 time.sleep(0.05)

@@ -1,7 +1,7 @@
-"""Peak memory of a node: the proportional set size of its whole process tree, sampled from /proc.
+"""Peak memory of a node: the proportional set size (PSS) of its process tree, sampled from /proc.
 
-Used by `__main__` as a context manager around everything that is measured. PSS counts a page that n processes share
-as 1/n each, so the sum over the tree is what the machine gives up for the node.
+Used by the measurements as a context manager. PSS counts a page that n processes share as 1/n for each, so that the sum over the tree
+counts each page once.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from typing import Self
 
 
 def tree(root: int) -> list[int]:
-    """The process and all its descendants."""
+    """Return the process id and those of all its descendants."""
     parents: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             text = stat.read_text()
-        except OSError:  # it has ended meanwhile
+        except OSError:  # the process has ended
             continue
         parents[int(stat.parent.name)] = int(text.rsplit(")", 1)[1].split()[1])
-    found = [root]
-    for pid in found:
-        found += [child for child, parent in parents.items() if parent == pid]
-    return found
+    pids = [root]
+    for pid in pids:
+        pids += [child for child, parent in parents.items() if parent == pid]
+    return pids
 
 
 def proportional(pid: int) -> int:
-    """PSS of one process in bytes, 0 if it is gone. The process waits while it is read, if it asks for memory itself."""
+    """Return the PSS of a process in bytes, 0 if it has ended. Reading it blocks the process while it allocates memory."""
     return _kilobytes(Path(f"/proc/{pid}/smaps_rollup"), "Pss:")
 
 
 def anonymous(pid: int) -> int:
-    """Memory of one process that is no file's, in bytes, 0 if it is gone. Processes that share pages count them each."""
+    """Return the bytes of a process's memory that no file backs, 0 if it has ended. Shared pages count for each process."""
     return _kilobytes(Path(f"/proc/{pid}/status"), "RssAnon:")
 
 
@@ -48,14 +48,14 @@ def _kilobytes(file: Path, name: str) -> int:
 
 
 GROWTH = 1.02
-"""How much larger the anonymous memory must be than at the last reading of PSS for the next one."""
+"""PSS is read again only after the anonymous memory has grown by this factor."""
 
 
 class Peak:
-    """Samples the tree's memory every half second between enter and exit; `bytes` is the largest sum seen. `alone`: without children.
+    """The largest memory of a process tree, sampled every half second inside a `with` block.
 
-    PSS is read when the anonymous memory has grown, and not each time: statements of a process whose PSS is read twice a second wait longer
-    (worst wait beside hostile sessions 2.3 s instead of 0.8 s).
+    `bytes` is the maximum. With `alone`, children are not counted. PSS is read only if the anonymous memory has grown, because reading it
+    twice a second makes the statements of the process wait (the worst wait beside hostile sessions was 2.3 s instead of 0.8 s).
     """
 
     def __init__(self, pid: int, *, alone: bool = False) -> None:
@@ -67,9 +67,9 @@ class Peak:
         largest = 0
         while not self._stop.wait(0.5):
             processes = [self.pid] if self.alone else tree(self.pid)
-            sampled = sum(map(anonymous, processes))
-            if sampled > GROWTH * largest:
-                largest = sampled
+            size = sum(map(anonymous, processes))
+            if size > GROWTH * largest:
+                largest = size
                 self.bytes = max(self.bytes, sum(map(proportional, processes)))
 
     def __enter__(self) -> Self:

@@ -1,7 +1,8 @@
-"""The object store that `cluster` measures on: Versity's S3 gateway over a local folder. It enforces conditional writes and uses all cores.
+"""The object store of part `cluster`: Versity's S3 gateway over a local folder. It enforces conditional writes and uses all cores.
 
-It is built by Go, by the digests of ``versitygw/go.sum``, when it is first needed, and kept beside the Delta jars (a minute, 80 MB). Where
-Go is missing or too old, or it cannot be built, the tests' moto takes its place: one core of Python, which is then what is measured.
+Go builds it the first time, with the checksums of ``versitygw/go.sum``, in about a minute. The program (80 MB) is cached beside the Delta
+jars. If Go is missing or too old, or the build fails, the tests' moto is used instead. It runs on one core of Python, which then limits
+the figures.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ PACKAGE = "github.com/versity/versitygw/cmd/versitygw"
 
 
 class Gateway(ObjectStore):
-    """The gateway; a bucket is a folder, a file's ETag an extended attribute."""
+    """Versity's gateway. A bucket is a folder, and the ETag of a file is an extended attribute."""
 
     def __init__(self, folder: Path, program: Path) -> None:
         self._program = program
@@ -38,7 +39,7 @@ class Gateway(ObjectStore):
 
 
 def started(folder: Path) -> tuple[ObjectStore, str]:
-    """The store, and what it is."""
+    """Start a store. Return it and its description."""
     folder.mkdir()
     reason = installation.without_go(MODULE)
     if reason is None:

@@ -1,8 +1,8 @@
-"""The measurements: copy, catch-up and latency of one subscription, whichever kind of server stands at either end.
+"""Measure the initial copy, catching up and the latency of one subscription.
 
-Each function takes a publisher and a subscriber that run, makes databases of its own and returns costs, seconds or, for
-latency, milliseconds. The subscriber has "arrived" when the publisher's pg_stat_replication shows that it confirmed
-the position as flushed: on a node that means durable in Delta and visible.
+The publisher and the subscriber can be nodes or PostgreSQL servers. Each function takes two running servers, creates its own databases,
+and returns costs, seconds or, for latency, milliseconds. The subscriber has caught up when `flush_lsn` in the publisher's
+pg_stat_replication has reached the publisher's position. If it is a node, the changes are then durable in Delta and visible.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Side:
 
     @property
     def conninfo(self) -> str:
-        """Connection string of the database."""
+        """Return the connection string of the database."""
         return f"host=127.0.0.1 port={self.server.port} user=postgres dbname={self.database}"
 
     def execute(self, statement: str) -> list[tuple[object, ...]]:
-        """Runs one statement, gives its rows."""
+        """Run one statement in a new connection and return its rows."""
         with psycopg.connect(self.conninfo, autocommit=True) as session:
             cursor = session.execute(statement.encode())
             return cursor.fetchall() if cursor.description else []
@@ -46,7 +46,7 @@ class Side:
 
 @contextmanager
 def pair(publisher: DemoServer, subscriber: DemoServer) -> Iterator[tuple[Side, Side, str]]:
-    """Two new databases and a name for their subscription; all dropped at the end."""
+    """Create two databases, and a name for their subscription. All are dropped at the end."""
     number = next(NUMBERS)
     sides = []
     for role, server in (("pub", publisher), ("sub", subscriber)):
@@ -64,7 +64,7 @@ def pair(publisher: DemoServer, subscriber: DemoServer) -> Iterator[tuple[Side, 
 
 
 def fill(pub: Side, rows: int, first: int = 1, step: int = 100_000) -> None:
-    """Inserts rows of the pgbench_accounts shape, some per transaction."""
+    """Insert rows like those of pgbench_accounts, `step` rows in each transaction."""
     with psycopg.connect(pub.conninfo, autocommit=True) as session:
         for start in range(first, first + rows, step):
             end = min(start + step, first + rows) - 1
@@ -72,12 +72,12 @@ def fill(pub: Side, rows: int, first: int = 1, step: int = 100_000) -> None:
 
 
 def subscribe(pub: Side, sub: Side, name: str, options: str = "") -> None:
-    """CREATE SUBSCRIPTION to publication p."""
+    """Create a subscription to publication p."""
     sub.execute(f"CREATE SUBSCRIPTION {name} CONNECTION '{pub.conninfo}' PUBLICATION p {options}")
 
 
 def wait_synced(sub: Side) -> None:
-    """Until every table is ready."""
+    """Wait until every table of the database's subscriptions is ready."""
     with psycopg.connect(sub.conninfo, autocommit=True) as session:
         while True:
             row = session.execute("SELECT count(*), count(*) FILTER (WHERE srsubstate = 'r') FROM pg_subscription_rel").fetchone()
@@ -87,7 +87,7 @@ def wait_synced(sub: Side) -> None:
 
 
 def wait_flushed(pub: Side, name: str) -> None:
-    """Until the subscriber has confirmed the publisher's present position."""
+    """Wait until the subscriber has confirmed the publisher's current position as flushed."""
     with psycopg.connect(pub.conninfo, autocommit=True) as session:
         target = session.execute("SELECT pg_current_wal_lsn()").fetchone()
         assert target
@@ -109,7 +109,7 @@ def catch_up(pub: Side, sub: Side, name: str, write: Callable[[], object]) -> Co
 
 
 def prepare(pub: Side, sub: Side, condition: str = "") -> None:
-    """The table on both sides and its publication, with a row filter."""
+    """Create table accounts on both sides, and publication p of it. `condition` is a row filter."""
     pub.execute(ACCOUNTS)
     sub.execute(ACCOUNTS)
     pub.execute(f"CREATE PUBLICATION p FOR TABLE accounts {condition}")
@@ -141,7 +141,7 @@ def stream_costs(
 
 
 def change(pub: Side, updates: int, deletes: int, step: int = 1000) -> None:
-    """Updates the first keys and deletes the ones behind them, some per transaction."""
+    """Update the first keys and delete the keys after them, `step` rows in each transaction."""
     with psycopg.connect(pub.conninfo, autocommit=True) as session:
         for start in range(1, updates + 1, step):
             session.execute(f"UPDATE accounts SET abalance = aid WHERE aid BETWEEN {start} AND {min(start + step - 1, updates)}".encode())
@@ -150,7 +150,7 @@ def change(pub: Side, updates: int, deletes: int, step: int = 1000) -> None:
 
 
 def one_row_seconds(publisher: DemoServer, subscriber: DemoServer, transactions: int, rows: int = 100_000) -> float:
-    """Catching up with transactions of one row each: updates of random keys and inserts in turn."""
+    """Return the seconds of catching up with transactions of one row each: updates of random keys and inserts in turn."""
     with pair(publisher, subscriber) as (pub, sub, name):
         prepare(pub, sub)
         fill(pub, rows)
@@ -162,7 +162,7 @@ def one_row_seconds(publisher: DemoServer, subscriber: DemoServer, transactions:
 
 
 def one_row_each(pub: Side, transactions: int, rows: int) -> None:
-    """Single-row transactions, without asking for anything in between."""
+    """Run single-row transactions in one DO statement, so that the publisher does not wait for a client between them."""
     update = (
         "DO $$ BEGIN FOR n IN {0}..{1} LOOP UPDATE accounts SET abalance = abalance + 1 WHERE aid = 1 + n::bigint * 7919 % {2}; COMMIT;"
     )
@@ -171,7 +171,7 @@ def one_row_each(pub: Side, transactions: int, rows: int) -> None:
 
 
 def random_updates_seconds(publisher: DemoServer, subscriber: DemoServer, rows: int, updates: int = 1000, times: int = 5) -> list[float]:
-    """Catching up with one transaction of updates of random keys on a table of so many rows, several times."""
+    """Return the seconds of catching up with a transaction that updates random keys of a table of `rows` rows, for each repetition."""
     with pair(publisher, subscriber) as (pub, sub, name):
         prepare(pub, sub)
         fill(pub, rows, step=1_000_000)
@@ -183,9 +183,10 @@ def random_updates_seconds(publisher: DemoServer, subscriber: DemoServer, rows: 
 
 
 def batch_milliseconds(publisher: DemoServer, subscriber: DemoServer, rows: int, batches: int) -> tuple[list[float], float, float]:
-    """Commits of ten updated rows that wait until the subscriber has them, one behind the other, each with what it took.
+    """Return the milliseconds of each of many commits that wait for the subscriber, and of reading the table afterwards.
 
-    Then what it takes to read the whole table as a fresh copy of it, and there, medians of five.
+    Each commit updates ten rows. The second result is the median time of reading a fresh copy of the table, the third that of reading the
+    table that got the commits.
     """
     with pair(publisher, subscriber) as (pub, sub, name), pair(publisher, subscriber) as (_, fresh, another):
         prepare(pub, sub)
@@ -193,26 +194,26 @@ def batch_milliseconds(publisher: DemoServer, subscriber: DemoServer, rows: int,
         subscribe(pub, sub, name)
         wait_synced(sub)
         wait_flushed(pub, name)
-        taken = []
-        with waits_for(pub, name), psycopg.connect(pub.conninfo, autocommit=True) as session:
+        milliseconds = []
+        with synchronous(pub, name), psycopg.connect(pub.conninfo, autocommit=True) as session:
             for number in range(batches):
-                keys = [1 + (number * 10 + each) * 7919 % rows for each in range(10)]
+                keys = [1 + (number * 10 + row) * 7919 % rows for row in range(10)]
                 began = time.perf_counter()
                 session.execute("UPDATE accounts SET abalance = abalance + 1 WHERE aid = ANY (%s)", (keys,))
-                taken.append((time.perf_counter() - began) * 1000)
+                milliseconds.append((time.perf_counter() - began) * 1000)
         fresh.execute(ACCOUNTS)
         subscribe(pub, fresh, another)
         wait_synced(fresh)
         assert fresh.execute(READ) == sub.execute(READ)
-        return taken, read_milliseconds(fresh), read_milliseconds(sub)
+        return milliseconds, read_milliseconds(fresh), read_milliseconds(sub)
 
 
 READ = "SELECT count(*), sum(abalance), max(filler) FROM accounts WHERE bid < 90"
 
 
 @contextmanager
-def waits_for(pub: Side, name: str) -> Iterator[None]:
-    """Commits on the publisher wait for the subscription (synchronous_standby_names)."""
+def synchronous(pub: Side, name: str) -> Iterator[None]:
+    """Make commits on the publisher wait for the subscription (synchronous_standby_names)."""
     for value in (name, ""):
         pub.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{value}'")
         pub.execute("SELECT pg_reload_conf()")
@@ -223,50 +224,50 @@ def waits_for(pub: Side, name: str) -> Iterator[None]:
 
 
 def read_milliseconds(side: Side, times: int = 5) -> float:
-    """Milliseconds that reading the whole table takes, the median."""
+    """Return the median milliseconds of reading the whole table."""
     with psycopg.connect(side.conninfo, autocommit=True) as session:
-        taken = []
+        milliseconds = []
         for _ in range(times):
             began = time.perf_counter()
             session.execute(READ.encode())
-            taken.append((time.perf_counter() - began) * 1000)
-        return statistics.median(taken)
+            milliseconds.append((time.perf_counter() - began) * 1000)
+        return statistics.median(milliseconds)
 
 
 def latency(publisher: DemoServer, subscriber: DemoServer, rate: int, seconds: float, rows: int = 100_000) -> list[float]:
-    """Milliseconds from COMMIT on the publisher to the confirmed flush, one per transaction, single-row inserts and updates in turn."""
+    """Return the milliseconds from each COMMIT on the publisher to its confirmed flush. Single-row inserts and updates alternate."""
     with pair(publisher, subscriber) as (pub, sub, name):
         prepare(pub, sub)
         fill(pub, rows)
         subscribe(pub, sub, name)
         wait_synced(sub)
         wait_flushed(pub, name)
-        seen: list[tuple[int, float]] = []  # flushed position, when
+        flushes: list[tuple[int, float]] = []  # flushed position, time
         stop = threading.Event()
-        poller = threading.Thread(target=poll, args=(pub, name, seen, stop), daemon=True)
+        poller = threading.Thread(target=poll, args=(pub, name, flushes, stop), daemon=True)
         poller.start()
         commits = write_at_rate(pub, rate, seconds, rows)
         wait_flushed(pub, name)
         time.sleep(0.1)
         stop.set()
         poller.join()
-        positions = [position for position, _ in seen]
-        return [(seen[bisect.bisect_left(positions, lsn)][1] - when) * 1000 for lsn, when in commits]
+        positions = [lsn for lsn, _ in flushes]
+        return [(flushes[bisect.bisect_left(positions, lsn)][1] - committed) * 1000 for lsn, committed in commits]
 
 
 def percentile(values: list[float], share: float) -> float:
-    """The value below which that share lies."""
+    """Return the value below which `share` of the values lie."""
     ordered = sorted(values)
     return ordered[min(int(len(ordered) * share), len(ordered) - 1)]
 
 
 def percentiles(milliseconds: list[float]) -> str:
-    """Three of them, as a report has them."""
+    """Return p50, p95 and p99 as text for the report."""
     return ", ".join(f"p{int(share * 100)} {percentile(milliseconds, share) / 1000:.2f} s" for share in (0.5, 0.95, 0.99))
 
 
 def write_at_rate(pub: Side, rate: int, seconds: float, rows: int) -> list[tuple[int, float]]:
-    """Single-row transactions at the rate; gives position and time of each commit."""
+    """Run `rate` single-row transactions per second. Return the position and time of each commit."""
     commits = []
     with psycopg.connect(pub.conninfo, autocommit=True) as session:
         began = time.perf_counter()
@@ -276,22 +277,22 @@ def write_at_rate(pub: Side, rate: int, seconds: float, rows: int) -> list[tuple
                 session.execute("UPDATE accounts SET abalance = abalance + 1 WHERE aid = %s", (1 + number * 7919 % rows,))
             else:
                 session.execute("INSERT INTO accounts VALUES (%s, 1, 1, 'new')", (rows + 1 + number,))
-            when = time.perf_counter()
-            commits.append((position(session, "SELECT pg_current_wal_lsn() - '0/0'"), when))
+            committed = time.perf_counter()
+            commits.append((position(session, "SELECT pg_current_wal_lsn() - '0/0'"), committed))
     return commits
 
 
-def poll(pub: Side, name: str, seen: list[tuple[int, float]], stop: threading.Event) -> None:
-    """Notes when the confirmed position moves."""
+def poll(pub: Side, name: str, flushes: list[tuple[int, float]], stop: threading.Event) -> None:
+    """Record each advance of the subscription's flushed position and its time, until `stop` is set."""
     with psycopg.connect(pub.conninfo, autocommit=True) as session:
         while not stop.is_set():
             flushed = position(session, f"SELECT flush_lsn - '0/0' FROM pg_stat_replication WHERE application_name = '{name}'")
-            if not seen or flushed > seen[-1][0]:
-                seen.append((flushed, time.perf_counter()))
+            if not flushes or flushed > flushes[-1][0]:
+                flushes.append((flushed, time.perf_counter()))
             time.sleep(0.005)
 
 
 def position(session: psycopg.Connection, query: str) -> int:
-    """The number that the query gives, 0 without a row."""
+    """Return the number that the query selects, 0 if it returns no row or NULL."""
     row = session.execute(query.encode()).fetchone()
     return int(row[0]) if row and row[0] is not None else 0

@@ -1,6 +1,6 @@
-"""A node with many tables: seconds a table, and what is left of each in memory, threads and handles.
+"""Measure how long a node takes to create many tables, and the memory, threads and file handles that they leave.
 
-Called by `__main__` with a publisher and the node. Heap is what is alive after a full collection (`jcmd GC.run`, `jstat -gc`).
+Called by `__main__` with a publisher and the node. Heap is the memory that is alive after a full collection (`jcmd GC.run`, `jstat -gc`).
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from bench.replication import Side, subscribe, wait_flushed, wait_synced
 from headgate.cli.demo.servers import DemoServer
 
 CHANGING = 50
-"""So many of the tables change in the stream."""
+"""The number of tables that change in the stream."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """What a node takes: MB of Java's heap after a full collection, MB of PSS of its process tree, threads, open handles."""
+    """The size of a node: MB of Java's heap after a full collection, MB of PSS of its process tree, threads, open file handles."""
 
     heap: float
     pss: float
@@ -35,15 +35,15 @@ class Size:
 
 
 def size(pid: int) -> Size:
-    """Of the node with this process id."""
+    """Return the size of the node with this process id."""
     processes = tree(pid)
-    java = next(each for each in processes if _name(each) == "java")
+    java = next(process for process in processes if _name(process) == "java")
     subprocess.run(["jcmd", str(java), "GC.run"], capture_output=True, check=True)
     names, values = subprocess.run(["jstat", "-gc", str(java)], capture_output=True, text=True, check=True).stdout.splitlines()
-    found = dict(zip(names.split(), values.split(), strict=True))
-    heap = sum(float(found[name]) for name in ("S0U", "S1U", "EU", "OU")) / 1024
-    threads = sum(len(list(Path(f"/proc/{each}/task").iterdir())) for each in (pid, java))
-    handles = sum(len(os.listdir(f"/proc/{each}/fd")) for each in (pid, java))  # noqa: PTH208 (each entry is a link)
+    columns = dict(zip(names.split(), values.split(), strict=True))
+    heap = sum(float(columns[name]) for name in ("S0U", "S1U", "EU", "OU")) / 1024
+    threads = sum(len(list(Path(f"/proc/{process}/task").iterdir())) for process in (pid, java))
+    handles = sum(len(os.listdir(f"/proc/{process}/fd")) for process in (pid, java))  # noqa: PTH208 (the entries are links)
     return Size(heap, sum(map(proportional, processes)) / 2**20, threads, handles)
 
 
@@ -55,24 +55,24 @@ def _name(pid: int) -> str:
 
 
 def definitions(count: int) -> str:
-    """What `psql -f` reads: tables as pg_dump writes them, keys at the end."""
-    made = [f"CREATE TABLE public.t_{n} (\n    id integer NOT NULL,\n    a text\n);\n" for n in range(count)]
+    """Return a script of `count` tables in the form of pg_dump, which adds the primary keys at the end."""
+    created = [f"CREATE TABLE public.t_{n} (\n    id integer NOT NULL,\n    a text\n);\n" for n in range(count)]
     keys = [f"ALTER TABLE ONLY public.t_{n}\n    ADD CONSTRAINT t_{n}_pkey PRIMARY KEY (id);\n" for n in range(count)]
-    return "\n".join([*made, *keys])
+    return "\n".join([*created, *keys])
 
 
-def made_by_psql(side: Side, count: int, folder: Path) -> float:
-    """Seconds that psql takes for the tables."""
+def psql_seconds(side: Side, count: int, folder: Path) -> float:
+    """Return the seconds that psql takes to create the tables."""
     script = folder / "tables.sql"
     script.write_text(definitions(count))
     began = time.perf_counter()
-    words = ["psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", side.conninfo, "-f", str(script)]
-    subprocess.run(words, check=True, capture_output=True)
+    command = ["psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", side.conninfo, "-f", str(script)]
+    subprocess.run(command, check=True, capture_output=True)
     return time.perf_counter() - began
 
 
-def keyed(side: Side, count: int) -> float:
-    """Seconds of so many CREATE TABLE with a primary key, through one connection."""
+def create_seconds(side: Side, count: int) -> float:
+    """Return the seconds of `count` CREATE TABLE statements with a primary key, through one connection."""
     with psycopg.connect(side.conninfo, autocommit=True) as session:
         began = time.perf_counter()
         for number in range(count):
@@ -80,8 +80,8 @@ def keyed(side: Side, count: int) -> float:
         return time.perf_counter() - began
 
 
-def copied(pub: Side, sub: Side, name: str, count: int, rows: int = 100) -> float:
-    """Seconds from CREATE SUBSCRIPTION, which makes the tables, until all are copied."""
+def copy_seconds(pub: Side, sub: Side, name: str, count: int, rows: int = 100) -> float:
+    """Return the seconds from CREATE SUBSCRIPTION, which creates the tables, until all are copied."""
     with psycopg.connect(pub.conninfo, autocommit=True) as session:
         for number in range(count):
             session.execute(f"CREATE TABLE t_{number} (id int PRIMARY KEY, a text)".encode())
@@ -93,18 +93,18 @@ def copied(pub: Side, sub: Side, name: str, count: int, rows: int = 100) -> floa
     return time.perf_counter() - began
 
 
-def streamed(pub: Side, name: str, count: int, rounds: int = 20) -> float:
-    """Seconds for rounds of transactions that change a row in each of some tables, until the last is there."""
+def stream_seconds(pub: Side, name: str, count: int, rounds: int = 20) -> float:
+    """Return the seconds for `rounds` updates of a row of each of up to `CHANGING` tables, until the last one has arrived."""
     began = time.perf_counter()
     with psycopg.connect(pub.conninfo, autocommit=True) as session:
-        for turn in range(rounds):
+        for round_number in range(rounds):
             for number in range(min(count, CHANGING)):
-                session.execute(f"UPDATE t_{number} SET a = 'turn {turn}' WHERE id = {turn + 1}".encode())
+                session.execute(f"UPDATE t_{number} SET a = 'round {round_number}' WHERE id = {round_number + 1}".encode())
     wait_flushed(pub, name)
     return time.perf_counter() - began
 
 
-def database(server: DemoServer, name: str) -> Side:
-    """A new database."""
+def new_database(server: DemoServer, name: str) -> Side:
+    """Create a database."""
     Side(server, "postgres").execute(f"CREATE DATABASE {name}")
     return Side(server, name)

@@ -1,7 +1,7 @@
-"""Applied rows per second of a subscriber whose table has a trigger.
+"""Measure the rows that a subscriber applies per second to a table with a trigger.
 
 Called by `__main__` with a publisher and a subscriber. Each case is a trigger on the subscriber's table. The subscription is disabled while
-the publisher writes, so that the figure is that of catching up.
+the publisher writes, so that only catching up is measured.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from headgate.cli.demo.servers import DemoServer
 
 @dataclass(frozen=True)
 class Case:
-    """A trigger: when it fires, what its function does, and how many applied rows a second are wanted on a node."""
+    """A trigger: when it fires, the body of its function, and the target for a node in applied rows per second."""
 
     name: str
     timing: str
     body: str
-    wanted: int
+    target: int
 
 
 CASES = (
@@ -39,9 +39,9 @@ CASES = (
 )  # fmt: skip
 
 
-def seconds(source: DemoServer, target: DemoServer, case: Case, rows: int) -> tuple[float, float]:
-    """Return the seconds for so many INSERTs, and for as many UPDATEs, after a few that warm the function up."""
-    with pair(source, target) as (pub, sub, name):
+def seconds(publisher: DemoServer, subscriber: DemoServer, case: Case, rows: int) -> tuple[float, float]:
+    """Return the seconds of applying `rows` INSERTs, and `rows` UPDATEs. 50 INSERTs are applied first to warm up the function."""
+    with pair(publisher, subscriber) as (pub, sub, name):
         pub.execute("CREATE TABLE t (id int PRIMARY KEY, name text)")
         pub.execute("CREATE PUBLICATION p FOR TABLE t")
         for statement in (

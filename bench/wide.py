@@ -1,6 +1,6 @@
-"""Wide rows and types: copies of ten columns of one type into the node and out of it, a table of 30 columns, unsent values, new keys.
+"""Measure copies of each type, a table of 30 columns, updates with unsent TOASTed values, and updates of keys.
 
-Called by `__main__`. Functions that take a publisher and a subscriber give seconds, as those of `replication`.
+Called by `__main__`. Functions that take a publisher and a subscriber return seconds, like those of `replication`.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ TYPES = {
     "json": """json_build_object('id', g, 'name', 'name ' || g)""",
     "timestamptz[]": "ARRAY['2026-01-01'::timestamptz + g * interval '1 s', '2026-01-01']",
 }
-"""Types and the value of row g in column k."""
+"""Each type, and the expression for the value of row g in column k."""
 WIDE = ("text", "numeric", "timestamptz", "jsonb", "int[]", "float8", "date", "uuid", "boolean", "varchar")
-KEYS, ONCE = "UPDATE t SET id = id + 10000000", "UPDATE t SET n = id"
-_MORE = {"date": "'2026-01-01'::date + g % 1000", "boolean": "g % {k} = 0", "varchar": "'varchar ' || g"}
+UPDATE_KEY, UPDATE_VALUE = "UPDATE t SET id = id + 10000000", "UPDATE t SET n = id"
+_MORE_TYPES = {"date": "'2026-01-01'::date + g % 1000", "boolean": "g % {k} = 0", "varchar": "'varchar ' || g"}
 
 
 @contextmanager
 def databases(*servers: DemoServer) -> Iterator[list[Side]]:
-    """A new database on each server; dropped at the end, subscriptions first."""
+    """Create a database on each server. At the end, drop the subscriptions and then the databases."""
     number = next(NUMBERS)
     sides = []
     for server in servers:
@@ -54,88 +54,92 @@ def databases(*servers: DemoServer) -> Iterator[list[Side]]:
             Side(side.server, "postgres").execute(f"DROP DATABASE {side.database} WITH (FORCE)")
 
 
-def columns(kinds: tuple[str, ...], times: int) -> tuple[str, str]:
-    """The definition of a table with each type so many times, and the select list that fills it."""
-    pairs = [(kind, k) for k in range(1, times + 1) for kind in kinds]
-    listed = ", ".join(f"c{place} {kind}" for place, (kind, _) in enumerate(pairs))
-    values = ", ".join("(" + (TYPES | _MORE)[kind].replace("{k}", str(k)) + f")::{kind}" for kind, k in pairs)
-    return f"CREATE TABLE t (id int PRIMARY KEY, {listed})", f"INSERT INTO t SELECT g, {values} FROM generate_series(1, {{rows}}) g"
+def columns(type_names: tuple[str, ...], times: int) -> tuple[str, str]:
+    """Return the CREATE TABLE with `times` columns of each type, and the INSERT with a place for {rows}."""
+    pairs = [(type_name, k) for k in range(1, times + 1) for type_name in type_names]
+    definitions = ", ".join(f"c{index} {type_name}" for index, (type_name, _) in enumerate(pairs))
+    values = ", ".join("(" + (TYPES | _MORE_TYPES)[type_name].replace("{k}", str(k)) + f")::{type_name}" for type_name, k in pairs)
+    return f"CREATE TABLE t (id int PRIMARY KEY, {definitions})", f"INSERT INTO t SELECT g, {values} FROM generate_series(1, {{rows}}) g"
 
 
-def copied(pub: Side, sub: Side, definition: str) -> float:
-    """Seconds from CREATE SUBSCRIPTION on table t until it is ready; the name of the subscription is that of the database."""
+def _subscription(sub: Side) -> str:
+    return f"{sub.database}_{sub.server.port}"
+
+
+def copy_seconds(pub: Side, sub: Side, definition: str) -> float:
+    """Return the seconds from CREATE SUBSCRIPTION until table t is ready. `_subscription` is the name of the subscription."""
     if not pub.execute("SELECT 1 FROM pg_publication"):
         pub.execute("CREATE PUBLICATION p FOR TABLE t")
     sub.execute(definition)
     began = time.perf_counter()
-    subscribe(pub, sub, f"{sub.database}_{sub.server.port}")
+    subscribe(pub, sub, _subscription(sub))
     wait_synced(sub)
     return time.perf_counter() - began
 
 
-def of_type(source: DemoServer, node: DemoServer, native: DemoServer, kind: str, rows: int) -> tuple[float, float, float]:
-    """Seconds of the copies PostgreSQL to PostgreSQL, PostgreSQL to node, node to PostgreSQL of ten columns of a type."""
-    definition, filling = columns((kind,), 10)
+def type_seconds(source: DemoServer, node: DemoServer, native: DemoServer, type_name: str, rows: int) -> tuple[float, float, float]:
+    """Return the seconds of the copies PostgreSQL → PostgreSQL, PostgreSQL → node and node → PostgreSQL of ten columns of a type."""
+    definition, filling = columns((type_name,), 10)
     with databases(source, native) as (pub, sub):
         pub.execute(definition)
         pub.execute(filling.format(rows=rows))
-        fast = copied(pub, sub, definition)
+        native_seconds = copy_seconds(pub, sub, definition)
     with databases(source, node, native) as (pub, middle, end):
         pub.execute(definition)
         pub.execute(filling.format(rows=rows))
-        into, out = copied(pub, middle, definition), copied(middle, end, definition)
+        into, out = copy_seconds(pub, middle, definition), copy_seconds(middle, end, definition)
         count = "SELECT count(*), max(c0::text) FROM t"
         assert end.execute(count) == pub.execute(count)
-        return fast, into, out
+        return native_seconds, into, out
 
 
-def changed(pub: Side, sub: Side, write: Callable[[], object]) -> float:
-    """Seconds of catching up with what is written; the name of the subscription is that of `copied`."""
-    return catch_up(pub, sub, f"{sub.database}_{sub.server.port}", write).seconds
+def change_seconds(pub: Side, sub: Side, write: Callable[[], object]) -> float:
+    """Return the seconds of catching up with the changes that `write` makes. `copy_seconds` has created the subscription."""
+    return catch_up(pub, sub, _subscription(sub), write).seconds
 
 
-def each_thousand(pub: Side, statement: str, count: int) -> None:
-    """The statement for the keys 1 to count, a thousand in each transaction."""
+def execute_in_parts(pub: Side, statement: str, count: int) -> None:
+    """Run the statement for the keys 1 to `count`, 1,000 keys in each transaction."""
     for first in range(1, count + 1, 1000):
         pub.execute(f"{statement} WHERE id BETWEEN {first} AND {min(first + 999, count)}")
 
 
-def thirty(publisher: DemoServer, subscriber: DemoServer, rows: int, updates: int) -> tuple[float, float]:
-    """Seconds of the copy of a table of 30 columns, and of updates of it."""
+def thirty_columns_seconds(publisher: DemoServer, subscriber: DemoServer, rows: int, updates: int) -> tuple[float, float]:
+    """Return the seconds of the copy of a table of 30 columns, and of updates of it."""
     definition, filling = columns(WIDE, 3)
     with databases(publisher, subscriber) as (pub, sub):
         pub.execute(definition)
         pub.execute(filling.format(rows=rows))
-        copy = copied(pub, sub, definition)
+        copy = copy_seconds(pub, sub, definition)
         update = "UPDATE t SET c0 = 'new ' || id, c1 = c1 + 1, c4 = ARRAY[id, 7]"
-        seconds = changed(pub, sub, lambda: each_thousand(pub, update, updates))
+        seconds = change_seconds(pub, sub, lambda: execute_in_parts(pub, update, updates))
         count = "SELECT count(*), sum(c1), max(c0) FROM t"
         assert sub.execute(count) == pub.execute(count)
         return copy, seconds
 
 
-def unsent(publisher: DemoServer, subscriber: DemoServer, updates: int) -> float:
-    """Seconds of updates that leave a TOASTed value of 2,500 bytes unsent."""
+def unsent_seconds(publisher: DemoServer, subscriber: DemoServer, updates: int) -> float:
+    """Return the seconds of updates that leave a TOASTed value of 2,560 bytes unsent."""
     definition = "CREATE TABLE t (id int PRIMARY KEY, n int, body text)"
     with databases(publisher, subscriber) as (pub, sub):
         pub.execute(definition)
         pub.execute("ALTER TABLE t ALTER body SET STORAGE EXTERNAL")
         pub.execute(f"INSERT INTO t SELECT g, 0, repeat(md5(g::text), 80) FROM generate_series(1, {updates}) g")
-        copied(pub, sub, definition)
-        seconds = changed(pub, sub, lambda: each_thousand(pub, ONCE, updates))
+        copy_seconds(pub, sub, definition)
+        seconds = change_seconds(pub, sub, lambda: execute_in_parts(pub, UPDATE_VALUE, updates))
         count = "SELECT count(*), sum(n), sum(length(body)) FROM t"
         assert sub.execute(count) == pub.execute(count)
         return seconds
 
 
-def narrow(publisher: DemoServer, subscriber: DemoServer, rows: int, statement: str, *, at_once: bool = False) -> float:
-    """Seconds of an update of all rows of a narrow table, in one transaction or a thousand rows in each."""
+def narrow_seconds(publisher: DemoServer, subscriber: DemoServer, rows: int, statement: str, *, one_transaction: bool = False) -> float:
+    """Return the seconds of an update of all rows of a narrow table, in one transaction or in transactions of 1,000 rows."""
     definition = "CREATE TABLE t (id int PRIMARY KEY, n int, filler text)"
     with databases(publisher, subscriber) as (pub, sub):
         pub.execute(definition)
         pub.execute(f"INSERT INTO t SELECT g, 0, 'filler ' || g FROM generate_series(1, {rows}) g")
-        copied(pub, sub, definition)
-        seconds = changed(pub, sub, lambda: pub.execute(statement) if at_once else each_thousand(pub, statement, rows))
+        copy_seconds(pub, sub, definition)
+        seconds = change_seconds(pub, sub, lambda: pub.execute(statement) if one_transaction else execute_in_parts(pub, statement, rows))
         count = "SELECT count(*), sum(n), sum(id::bigint) FROM t"
         assert sub.execute(count) == pub.execute(count)
         return seconds
