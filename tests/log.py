@@ -59,13 +59,13 @@ class Log:
                 all_entries.append(Entry(datetime.fromisoformat(begun[1]), begun[2], line[begun.end() :]))
         return all_entries
 
-    def said(self, text: str) -> list[Entry]:
+    def matching(self, text: str) -> list[Entry]:
         """Return the entries whose message contains the text."""
         return [entry for entry in self.entries() if text in entry.message]
 
     def error(self, text: str) -> Entry:
         """Wait for an error whose message contains the text, and return it."""
-        return until(lambda: next((entry for entry in self.said(text) if entry.severity == "ERROR"), None), f"no error {text!r}", 60)
+        return until(lambda: next((entry for entry in self.matching(text) if entry.severity == "ERROR"), None), f"no error {text!r}", 60)
 
 
 def _append(entry: Entry, name: str, text: str) -> None:

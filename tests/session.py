@@ -15,7 +15,7 @@ class Session:
 
     def __init__(self, conninfo: str) -> None:
         self.conninfo = conninfo
-        self.said: list[str] = []
+        self.notices: list[str] = []
         """The notices of the last script, as "WARNING: text"."""
         self._connection: psycopg.Connection[Any] | None = None
 
@@ -25,12 +25,12 @@ class Session:
         if self._connection is None or self._connection.closed:
             # do not prepare statements: psql does not
             self._connection = psycopg.connect(self.conninfo, autocommit=True, prepare_threshold=None)
-            self._connection.add_notice_handler(lambda notice: self.said.append(f"{notice.severity}: {notice.message_primary}"))
+            self._connection.add_notice_handler(lambda notice: self.notices.append(f"{notice.severity}: {notice.message_primary}"))
         return self._connection
 
     def sql(self, script: str) -> str:
         """Run the statements one by one and return their rows as ``psql -At`` prints them. Raise psycopg.Error at the first error."""
-        self.said = []
+        self.notices = []
         printed: list[str] = []
         for statement in parse(script):
             result = self.connection.execute(statement.source).pgresult  # type: ignore[call-overload]

@@ -292,7 +292,7 @@ class Tap(Proxy):
         self.sites: dict[tuple[str, str], None] = {}
         """Statements with the fields of their answers, in the order in which they were first seen."""
         self.hostile = hostile
-        self.said: list[bytes] = []
+        self.client_frames: list[bytes] = []
         """The frames that the clients have sent."""
         self.answers: dict[str, list[list[bytes]]] = {}
         """The server's answers to the first client that sent a statement. Frames before the first statement have an empty key."""
@@ -325,7 +325,7 @@ class Tap(Proxy):
             attack.over.set()
 
     def _client_frame(self, frame: bytes, server: socket.socket, mine: list[Attack]) -> bytes:
-        self.said.append(frame)
+        self.client_frames.append(frame)
         if frame[:1] == b"Q":
             asked = self._asked[server] = known_as(frame[HEAD:-1].decode(errors="replace"))
             if self._answered.setdefault(asked, server) is server:

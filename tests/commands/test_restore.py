@@ -41,7 +41,7 @@ def test_objects_that_a_replica_does_not_need_are_skipped_with_a_notice(node: Se
         with pytest.raises(psycopg.Error):
             session.sql(wrong)
     session.sql("CREATE RULE again AS ON INSERT TO public.t DO NOTHING")
-    assert session.said == ["WARNING: CREATE RULE is let go: CREATE RULE is not supported"]
+    assert session.notices == ["WARNING: CREATE RULE is let go: CREATE RULE is not supported"]
     with pytest.raises(psycopg.errors.FeatureNotSupported):
         session.sql("SET headgate.restore = off; CREATE EXTENSION hstore")
     session.close()

@@ -30,7 +30,7 @@ class Scene:
     def sql(self, script: str) -> str:
         return self.server.psql(self.database, script)
 
-    def said(self, publication: str = "p") -> list[str]:
+    def changes(self, publication: str = "p") -> list[str]:
         """What the slot gives next, without Relation, Begin and Commit of each transaction."""
         messages = slots.messages(self.server, self.database, self.slot, publication)
         return [message for message in messages if message.split()[0] not in ("Begin", "Commit", "Relation")]
@@ -51,45 +51,45 @@ def scene(node: Server) -> Iterator[Scene]:
 
 def test_wider_filter_sends_the_rows_that_enter(scene: Scene) -> None:
     scene.sql("ALTER PUBLICATION p SET TABLE t WHERE (a > 3)")
-    assert scene.said() == ["Insert t (4, 1, row 4)", "Insert t (5, 2, row 5)"]
-    assert scene.said() == []
+    assert scene.changes() == ["Insert t (4, 1, row 4)", "Insert t (5, 2, row 5)"]
+    assert scene.changes() == []
 
 
 def test_narrower_filter_sends_deletes_of_the_rows_that_leave_by_their_key(scene: Scene) -> None:
     scene.sql("ALTER PUBLICATION p SET TABLE t WHERE (a > 7)")
-    assert scene.said() == ["Delete t (6, null, null)", "Delete t (7, null, null)"]
+    assert scene.changes() == ["Delete t (6, null, null)", "Delete t (7, null, null)"]
 
 
 def test_changed_filter_sends_inserts_and_deletes_and_skips_rows_of_both_filters(scene: Scene) -> None:
     scene.sql("ALTER PUBLICATION p SET TABLE t WHERE (a BETWEEN 4 AND 7)")
-    assert sorted(scene.said()) == [
+    assert sorted(scene.changes()) == [
         "Delete t (8, null, null)", "Delete t (9, null, null)", "Insert t (4, 1, row 4)", "Insert t (5, 2, row 5)",
     ]  # fmt: skip
 
 
 def test_filter_evaluated_by_spark_sends_the_same_rows(scene: Scene) -> None:
     scene.sql("ALTER TABLE t REPLICA IDENTITY FULL; ALTER PUBLICATION p SET TABLE t WHERE (substring(c from '[0-9]+') > '6')")
-    assert scene.said() == ["Delete t (6, 0, row 6)"]
+    assert scene.changes() == ["Delete t (6, 0, row 6)"]
 
 
 def test_dropping_a_table_sends_deletes_and_adding_it_sends_inserts(scene: Scene) -> None:
     scene.sql("ALTER PUBLICATION p DROP TABLE t")
-    assert [message.split()[0] for message in scene.said()] == ["Delete"] * 4
+    assert [message.split()[0] for message in scene.changes()] == ["Delete"] * 4
     scene.sql("ALTER PUBLICATION p ADD TABLE t WHERE (a = 1)")
-    assert scene.said() == ["Insert t (1, 1, row 1)"]
+    assert scene.changes() == ["Insert t (1, 1, row 1)"]
 
 
 def test_columns_added_to_the_list_are_sent_as_updates(scene: Scene) -> None:
     scene.sql("ALTER PUBLICATION p SET TABLE t (a, b) WHERE (a > 7)")
-    assert scene.said() == ["Delete t (6, null)", "Delete t (7, null)"]
+    assert scene.changes() == ["Delete t (6, null)", "Delete t (7, null)"]
     scene.sql("ALTER PUBLICATION p SET TABLE t WHERE (a > 7)")
-    assert scene.said() == ["Update t (8, 2, row 8)", "Update t (9, 0, row 9)"]
+    assert scene.changes() == ["Update t (8, 2, row 8)", "Update t (9, 0, row 9)"]
 
 
 def test_rows_that_another_publication_of_the_stream_publishes_stay(scene: Scene) -> None:
     scene.sql("CREATE PUBLICATION q FOR TABLE t WHERE (a = 6)")
     scene.sql("ALTER PUBLICATION p SET TABLE t WHERE (a > 7)")
-    assert scene.said("p,q") == ["Delete t (7, null, null)"]
+    assert scene.changes("p,q") == ["Delete t (7, null, null)"]
 
 
 def test_nothing_is_sent_without_reconcile(scene: Scene) -> None:
@@ -97,14 +97,14 @@ def test_nothing_is_sent_without_reconcile(scene: Scene) -> None:
     scene.sql("ALTER PUBLICATION p SET (reconcile = false)")
     assert scene.sql("SELECT * FROM headgate.publications()") == "p|f"
     scene.sql("ALTER PUBLICATION p SET TABLE t WHERE (a > 7)")
-    assert scene.said() == []
+    assert scene.changes() == []
 
 
 def test_rows_sent_are_those_of_the_time_of_the_alteration(scene: Scene) -> None:
     scene.sql("ALTER PUBLICATION p SET TABLE t WHERE (a > 4)")
     scene.sql("UPDATE t SET c = 'later' WHERE a = 5; DELETE FROM t WHERE a = 9; ALTER TABLE t DROP COLUMN b")
     scene.sql("ALTER PUBLICATION p SET TABLE t WHERE (a > 3)")
-    assert scene.said() == ["Insert t (5, 2, row 5)", "Update t (5, 2, later)", "Delete t (9, null, null)", "Insert t (4, row 4)"]
+    assert scene.changes() == ["Insert t (5, 2, row 5)", "Update t (5, 2, later)", "Delete t (9, null, null)", "Insert t (4, row 4)"]
 
 
 def test_rows_of_several_files_enter_and_leave_around_deleted_rows(scene: Scene) -> None:
@@ -112,7 +112,7 @@ def test_rows_of_several_files_enter_and_leave_around_deleted_rows(scene: Scene)
     for start in (10, 20, 30, 40):
         scene.sql(f"INSERT INTO t SELECT i, i % 3, 'row ' || i FROM generate_series({start}, {start + 9}) i")
     scene.sql("DELETE FROM t WHERE a % 10 = 2; ALTER PUBLICATION p SET TABLE t WHERE (a IN (4, 13, 18) OR a BETWEEN 20 AND 38)")
-    scene.said()
+    scene.changes()
     present = {key for key in range(1, 50) if key % 10 != 2}
     first, second, third = (
         ({4, 13, 18} | (present & {*range(20, 39)})),
@@ -125,7 +125,7 @@ def test_rows_of_several_files_enter_and_leave_around_deleted_rows(scene: Scene)
             (f"Insert t ({key}, {key % 3}, row {key})" for key in new_rows - old_rows),
             (f"Delete t ({key}, null, null)" for key in old_rows - new_rows),
         )
-        assert sorted(scene.said()) == sorted([*comes, *goes])
+        assert sorted(scene.changes()) == sorted([*comes, *goes])
 
 
 def test_rows_written_by_the_altering_transaction_follow_the_filter_of_their_time(scene: Scene) -> None:
@@ -134,7 +134,7 @@ def test_rows_written_by_the_altering_transaction_follow_the_filter_of_their_tim
         INSERT INTO t VALUES (-1, 0, 'less'), (11, 0, 'eleven'); UPDATE t SET b = 7 WHERE a = 1; COMMIT"""
     )
     keys = {6, 7, 8, 9}
-    for message in scene.said():
+    for message in scene.changes():
         word, key = message.split()[0], int(message.split("(")[1].split(",")[0])
         assert (word == "Insert") != (key in keys), message
         keys = keys | {key} if word == "Insert" else keys - {key}
@@ -151,7 +151,7 @@ def test_alteration_waits_for_open_writers_and_their_rows_follow_the_old_filter(
         writer.sql("COMMIT")
         altering.result()
     writer.close()
-    messages = scene.said()
+    messages = scene.changes()
     assert messages[0] == "Insert t (20, 0, new)"
     assert sorted(messages[1:]) == [
         "Delete t (20, null, null)",
@@ -176,7 +176,7 @@ def test_alteration_waits_for_open_writers_and_their_rows_follow_the_old_filter(
 def test_alteration_that_cannot_be_followed_is_rejected(scene: Scene, statement: str, state: str, word: str) -> None:
     with pytest.raises(SqlError, match=rf"(?s){state}.*{word}"):
         scene.server.psql(scene.database, statement, "-v", "VERBOSITY=verbose", "-v", "ON_ERROR_STOP=1")
-    assert scene.said() == []
+    assert scene.changes() == []
 
 
 def test_partitions_follow_under_the_table_that_they_are_published_as(node: Server) -> None:
@@ -190,9 +190,9 @@ def test_partitions_follow_under_the_table_that_they_are_published_as(node: Serv
     )
     scene = Scene(node, database, slots.make(node, database, "s"))
     scene.sql("ALTER PUBLICATION p SET TABLE r WHERE (a < 4)")
-    assert sorted(scene.said()) == ["Delete r (4, y)", "Insert r (1, x)", "Insert r (2, y)"]
+    assert sorted(scene.changes()) == ["Delete r (4, y)", "Insert r (1, x)", "Insert r (2, y)"]
     scene.sql("ALTER PUBLICATION p SET TABLE r; ALTER PUBLICATION p SET (publish_via_partition_root = false)")
-    messages = scene.said()
+    messages = scene.changes()
     assert messages[:1] == ["Insert r (4, y)"]
     assert sorted(messages[1:]) == sorted(
         [f"Delete r ({row})" for row in ("1, x", "2, y", "3, x", "4, y")]

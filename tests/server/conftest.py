@@ -11,7 +11,7 @@ from tests.server.play import Play
 
 @pytest.fixture
 def plays(node: Server, postgres: Server) -> Iterator[tuple[Play, Play]]:
-    """A play on the node and the same on PostgreSQL, each with a database of its own."""
+    """A play on the node and the same on PostgreSQL, each in its own database."""
     both_plays = Play(node), Play(postgres)
     yield both_plays
     for play in both_plays:

@@ -85,12 +85,12 @@ Transactions = Sequence[frozenset[Step]]
 def judge(
     node: Outcome,
     postgres: Outcome,
-    given: tuple[Step, ...],
+    permutation: tuple[Step, ...],
     transactions: Transactions,
     rerun: Callable[[Arrangement], Outcome],
     reads: frozenset[Step] = frozenset(),
 ) -> Verdict:
-    """Return the verdict on the permutation `given`. `reads`: the SELECTs of READ COMMITTED transactions."""
+    """Return the verdict on the permutation. `reads`: the SELECTs of READ COMMITTED transactions."""
     none = frozenset[Step]()
     refused = [
         transaction
@@ -106,7 +106,7 @@ def judge(
         apart = [transaction - outside for transaction in transactions if transaction - outside] + [
             frozenset({step}) for step in sorted(outside)
         ]
-        for verdict, order in _orders(node, given, apart):
+        for verdict, order in _orders(node, permutation, apart):
             arrangement = Arrangement(tuple(step for step in order if step not in dropped), outside - dropped)
             if (arrangement, bool(dropped)) not in tried and node.without(dropped) == rerun(arrangement).without(dropped):
                 return Verdict.UNLOCKED if outside else Verdict.REFUSED if dropped else verdict
@@ -114,9 +114,9 @@ def judge(
     return Verdict.FAILURE
 
 
-def _orders(node: Outcome, given: tuple[Step, ...], transactions: Transactions) -> Iterator[tuple[Verdict, tuple[Step, ...]]]:
+def _orders(node: Outcome, permutation: tuple[Step, ...], transactions: Transactions) -> Iterator[tuple[Verdict, tuple[Step, ...]]]:
     """Yield the orders of the steps to run on PostgreSQL for comparison, with their verdicts."""
-    yield Verdict.WAITED, given
+    yield Verdict.WAITED, permutation
     yield Verdict.WAITED, node.order
     yield Verdict.WAITED, tuple(step for step, is_sent in node.events if is_sent)
     for order in _serial(node, transactions):
@@ -125,18 +125,18 @@ def _orders(node: Outcome, given: tuple[Step, ...], transactions: Transactions) 
 
 def _serial(node: Outcome, transactions: Transactions) -> Iterator[tuple[Step, ...]]:
     """Yield the serial orders of the transactions in which each one that ended before another began stays before it."""
-    place = {event: at for at, event in enumerate(node.events)}
-    sent = lambda step: place.get((step, True), len(place))  # noqa: E731
+    position = {event: index for index, event in enumerate(node.events)}
+    sent = lambda step: position.get((step, True), len(position))  # noqa: E731
     begun = [min(map(sent, transaction)) for transaction in transactions]
-    over = [max(place.get((step, False), len(place)) for step in transaction) for transaction in transactions]
+    ended = [max(position.get((step, False), len(position)) for step in transaction) for transaction in transactions]
 
-    def behind(chosen: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    def extend(chosen: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
         remaining = [number for number in range(len(transactions)) if number not in chosen]
         if not remaining:
             yield chosen
         for number in remaining:
-            if all(over[rival] > begun[number] for rival in remaining if rival != number):
-                yield from behind((*chosen, number))
+            if all(ended[rival] > begun[number] for rival in remaining if rival != number):
+                yield from extend((*chosen, number))
 
-    for order in behind(()):
+    for order in extend(()):
         yield tuple(step for transaction in order for step in sorted(transactions[transaction], key=sent))

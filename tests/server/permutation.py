@@ -49,7 +49,7 @@ CATALOG = (
 
 @dataclass(frozen=True)
 class Spec:
-    """The sessions and their steps. `setup` creates the tables and `rows` fills them. `asked`: the queries at the end.
+    """The sessions and their steps. `setup` creates the tables and `rows` fills them. `queries`: those at the end.
 
     `take`: the number of permutations. `level`: the isolation level of each BEGIN. `may`: the verdicts that are not failures.
     """
@@ -57,7 +57,7 @@ class Spec:
     setup: str
     rows: str
     sessions: dict[str, tuple[str, ...]]
-    asked: tuple[str, ...] = ()
+    queries: tuple[str, ...] = ()
     take: int = 6
     level: str = READ_COMMITTED
     may: frozenset[Verdict] = frozenset({Verdict.EQUAL, Verdict.WAITED})
@@ -168,23 +168,23 @@ class Stage:
         played = _Played(self.play, self.spec, arrangement.outside)
         for step in arrangement.order:
             played.add(step)
-        if played.asked:
+        if played.waiting:
             played.collect_slow(arrangement.order[-1])
-        for step in played.asked.values():
+        for step in played.waiting.values():
             played.answers[step] = "stuck"
         leftovers = self.play.rest()
-        contents = [leftovers, *(_comparable(self.play.say("watcher", query)) for query in (*self.spec.asked, *CATALOG))]
+        contents = [leftovers, *(_comparable(self.play.say("watcher", query)) for query in (*self.spec.queries, *CATALOG))]
         return Outcome(played.answers, contents, played.events)
 
 
 class _Played:
-    """The steps that have been sent, and their results. `asked`: the step without a result, by session."""
+    """The steps that have been sent, and their results. `waiting`: the step without a result, by session."""
 
     def __init__(self, play: Play, spec: Spec, outside: frozenset[Step]) -> None:
         self.play, self.spec, self.outside = play, spec, outside
         self.answers: dict[Step, Any] = {}
         self.events: list[tuple[Step, bool]] = []
-        self.asked: dict[str, Step] = {}
+        self.waiting: dict[str, Step] = {}
         self._deferred: list[Step] = []
         self._unbegun: set[str] = set()
         """Sessions whose BEGIN has not been sent, because the statement after it ran in a separate session."""
@@ -194,22 +194,22 @@ class _Played:
     def add(self, step: Step) -> None:
         """Send a step, or defer it, and send deferred steps. Return when all steps without a result wait for locks."""
         self._deferred.append(step)
-        self._send_deferred(step, said=True)
+        self._send_deferred(step, has_results=True)
 
     def collect_slow(self, last: Step) -> None:
         """Collect the results of steps that are slow but not stuck."""
-        while self.asked and self._collect(last, SLOW_SECONDS):
-            self._send_deferred(last, said=True)
+        while self.waiting and self._collect(last, SLOW_SECONDS):
+            self._send_deferred(last, has_results=True)
 
-    def _send_deferred(self, step: Step, *, said: bool) -> None:
-        while said or self._collect(step):
-            said = False
+    def _send_deferred(self, step: Step, *, has_results: bool) -> None:
+        while has_results or self._collect(step):
+            has_results = False
             for deferred in list(self._deferred):
-                if self._name(deferred) not in self.asked and deferred.session not in {
+                if self._name(deferred) not in self.waiting and deferred.session not in {
                     earlier.session for earlier in self._deferred[: self._deferred.index(deferred)]
                 }:
                     self._send(deferred)
-                    said = True
+                    has_results = True
 
     def _name(self, step: Step) -> str:
         return f"{step.session} outside" if step in self.outside else step.session
@@ -226,7 +226,7 @@ class _Played:
         if step not in self.outside and step.session in self._failed:
             self._failed.discard(step.session)
             begin = [*begin, "SELECT 1 / 0"]
-        self.asked[self._name(step)] = step
+        self.waiting[self._name(step)] = step
         self.events.append((step, True))
         self.play.send(self._name(step), *begin, sql)
 
@@ -234,7 +234,7 @@ class _Played:
         """Collect results and return whether there were any. The step that unblocks others counts as answered before them."""
         results = self.play.settle(least)
         for name, answer in results:
-            step = self.asked.pop(name)
+            step = self.waiting.pop(name)
             self.answers[step] = _comparable(answer)
             if step in self.outside and isinstance(answer, tuple):
                 self._failed.add(step.session)
@@ -296,7 +296,7 @@ def _report(spec: Spec, seed: str, verdict: Verdict, order: Sequence[Step], node
                 )
             stuck = [step for step, answer in outcome.answers.items() if answer == "stuck"]
             lines += [f"    {step.session}{step.number} is stuck" for step in stuck]
-        for on_node, on_postgres, query in zip(node.contents, postgres.contents, ("left prepared", *spec.asked, *CATALOG), strict=True):
+        for on_node, on_postgres, query in zip(node.contents, postgres.contents, ("left prepared", *spec.queries, *CATALOG), strict=True):
             if on_node != on_postgres:
                 lines.append(f"  {query}\n    node       {on_node}\n    PostgreSQL {on_postgres}")
     return "\n".join(lines)

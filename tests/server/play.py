@@ -47,23 +47,23 @@ class Play:
         self._answers: dict[str, Future[Any]] = {}
         self.speakers: dict[str, Speaker] = {}
         self._pool = ThreadPoolExecutor(8)
-        self.said: list[tuple[str, str, Any]] = []
+        self.results: list[tuple[str, str, Any]] = []
         self.waited: list[bool] = []
         """Whether the session has waited for a lock, for each step named with a ``+``."""
 
     def run(self, steps: Sequence[Step]) -> list[tuple[str, str, Any]]:
         """Run the steps and return their results. A session named with a ``+`` must wait for a lock: a later step has its result."""
-        for who, sql in steps:
-            name = who.rstrip("+")
+        for session_name, sql in steps:
+            name = session_name.rstrip("+")
             if not sql:
-                self.said.append((name, "answer", self._answers.pop(name).result(60)))
-            elif who != name:
+                self.results.append((name, "answer", self._answers.pop(name).result(60)))
+            elif session_name != name:
                 session = self._session(name)
                 self._answers[name] = self._pool.submit(_answer, session, sql)
                 self._wait_until_it_waits(name)
             else:
-                self.said.append((name, sql, _answer(self._session(name), sql)))
-        return self.said
+                self.results.append((name, sql, _answer(self._session(name), sql)))
+        return self.results
 
     def _session(self, name: str) -> psycopg.Connection[Any]:
         if name not in self._sessions:
@@ -86,8 +86,8 @@ class Play:
         """Send statements in a session. `settle` returns the result of the last one."""
         speaker = self.speakers.get(name)
         session = None if speaker else self._session(name)
-        ask = speaker.say if speaker else lambda sql: _answer(session, sql)
-        self._answers[name] = self._pool.submit(lambda: [ask(sql) for sql in statements][-1])
+        run = speaker.say if speaker else lambda sql: _answer(session, sql)
+        self._answers[name] = self._pool.submit(lambda: [run(sql) for sql in statements][-1])
 
     def settle(self, least: float = STEADY) -> list[tuple[str, Any]]:
         """Return the sessions that have a result, with it, as soon as there are any. Return none if all sessions wait for locks.
@@ -139,7 +139,7 @@ class Play:
 
 def _answer(session: psycopg.Connection[Any], sql: str) -> Any:
     try:
-        done = session.execute(sql.encode())
-        return done.fetchall() if done.description else done.statusmessage
+        cursor = session.execute(sql.encode())
+        return cursor.fetchall() if cursor.description else cursor.statusmessage
     except psycopg.Error as error:
         return error.sqlstate, error.diag.message_primary, error.diag.message_detail if error.sqlstate != "40P01" else ""

@@ -32,7 +32,7 @@ CREATE VIEW shown AS SELECT * FROM plain;
 CREATE VIEW invoked WITH (security_invoker) AS SELECT * FROM plain;
 GRANT ALL ON plain, single, parted, leaf, leaf_2, source, target, shown, invoked TO guarded;
 """
-"""What the superuser makes. `leaf` has its columns in another order than its root."""
+"""The statements with which the superuser creates the objects. `leaf` has its columns in a different order than its root."""
 
 TABLES = {
     "plain": ("plain", "plain"),
@@ -42,7 +42,7 @@ TABLES = {
     "leaf whose root hides all": ("leaf", "leaf", "parted"),
     "root of a leaf with policies": ("parted", "leaf"),
 }
-"""The table that statements name, the one that has the policies, and one that has row security and no policy."""
+"""The table that the statements name, the table that has the policies, and a table with row security and without policies."""
 
 MINE = "(who = 'me')"
 _OPEN = {"SELECT": "USING (true)", "INSERT": "WITH CHECK (true)", "UPDATE": "USING (true) WITH CHECK (true)", "DELETE": "USING (true)"}
@@ -74,7 +74,7 @@ POLICIES = {
         for name, clause in _NARROW.items()
     },
 }
-"""The sets of policies of one table, each as what follows CREATE POLICY."""
+"""The sets of policies of one table. Each policy is the text after CREATE POLICY."""
 
 STATEMENTS = """
 SELECT * FROM {t} ORDER BY id
@@ -170,7 +170,7 @@ DIFFERENT = {
     "MERGE INTO {t}": "a node does not support MERGE into a partitioned table",
     "COPY {t} TO": "PostgreSQL copies no row of a partitioned table under row security; a node refuses it as without row security",
 }
-"""Statements (by their beginning) on a partitioned table that a node answers otherwise, and why."""
+"""The statements on a partitioned table (their beginnings) that have other results on a node, with the reason."""
 
 RULED = {
     Statement.SELECT: ("SELECT id FROM single", ""),
@@ -184,7 +184,7 @@ RULED = {
         "MERGE INTO single USING (VALUES (2)) s (x) ON true {action}",
     ),
 }
-"""For each kind of statement one that reads the table `single`, and one that does not. They insert v = 9, and change v = 6 to v = 99."""
+"""For each kind of statement, one that reads the table `single` and one that does not. They insert v = 9, and change v = 6 to v = 99."""
 
 _ACTIONS = {
     Rows.MERGE_DELETE: "WHEN MATCHED THEN DELETE",

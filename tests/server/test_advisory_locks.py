@@ -10,88 +10,88 @@ from tests.conftest import Server, until
 from tests.server.play import Play, Step
 
 
-def said(*statements: str) -> list[Step]:
-    """What one session says."""
+def session_a(*statements: str) -> list[Step]:
+    """Return steps of session a."""
     return [("a", statement) for statement in statements]
 
 
-def asked(*statements: str) -> list[Step]:
-    """What the other says."""
+def session_b(*statements: str) -> list[Step]:
+    """Return steps of session b."""
     return [("b", statement) for statement in statements]
 
 
 PLAYS: dict[str, list[Step]] = {
-    "of a session": [
-        *said("SELECT pg_advisory_lock(1)", "SELECT pg_advisory_lock(1)", "SELECT pg_try_advisory_lock_shared(1)"),
-        *asked("SELECT pg_try_advisory_lock(1), pg_try_advisory_lock_shared(1), pg_try_advisory_lock(2)"),
-        *said("SELECT pg_advisory_unlock(1)"),
-        *asked("SELECT pg_try_advisory_lock(1)"),
-        *said("SELECT pg_advisory_unlock(1)"),
-        *asked("SELECT pg_try_advisory_lock(1), pg_try_advisory_lock_shared(1)", "SELECT pg_advisory_unlock_shared(1)"),
-        *said("SELECT pg_advisory_unlock_shared(1)", "SELECT pg_advisory_unlock_shared(1)", "SELECT pg_advisory_unlock(7)"),
-        *asked("SELECT pg_try_advisory_lock(1)", "SELECT pg_advisory_unlock_all()"),
-        *said("SELECT pg_try_advisory_lock(1), pg_try_advisory_lock(2)", "DISCARD ALL"),
-        *asked("SELECT pg_try_advisory_lock(1), pg_try_advisory_lock(2)"),
+    "session locks": [
+        *session_a("SELECT pg_advisory_lock(1)", "SELECT pg_advisory_lock(1)", "SELECT pg_try_advisory_lock_shared(1)"),
+        *session_b("SELECT pg_try_advisory_lock(1), pg_try_advisory_lock_shared(1), pg_try_advisory_lock(2)"),
+        *session_a("SELECT pg_advisory_unlock(1)"),
+        *session_b("SELECT pg_try_advisory_lock(1)"),
+        *session_a("SELECT pg_advisory_unlock(1)"),
+        *session_b("SELECT pg_try_advisory_lock(1), pg_try_advisory_lock_shared(1)", "SELECT pg_advisory_unlock_shared(1)"),
+        *session_a("SELECT pg_advisory_unlock_shared(1)", "SELECT pg_advisory_unlock_shared(1)", "SELECT pg_advisory_unlock(7)"),
+        *session_b("SELECT pg_try_advisory_lock(1)", "SELECT pg_advisory_unlock_all()"),
+        *session_a("SELECT pg_try_advisory_lock(1), pg_try_advisory_lock(2)", "DISCARD ALL"),
+        *session_b("SELECT pg_try_advisory_lock(1), pg_try_advisory_lock(2)"),
     ],
-    "a wait": [
-        *said("SELECT pg_advisory_lock(4276431467653423275)"),
+    "waits for a lock": [
+        *session_a("SELECT pg_advisory_lock(4276431467653423275)"),
         ("b+", "SELECT pg_advisory_lock(4276431467653423275)"),
-        *said("SELECT pg_advisory_unlock(4276431467653423275)"),
+        *session_a("SELECT pg_advisory_unlock(4276431467653423275)"),
         ("b", ""),
         ("a+", "SELECT pg_advisory_xact_lock_shared(4276431467653423275)"),
-        *asked("SELECT pg_advisory_unlock_all()"),
+        *session_b("SELECT pg_advisory_unlock_all()"),
         ("a", ""),
     ],
-    "of a transaction": [
-        *said("BEGIN", "SELECT pg_advisory_xact_lock(1)", "SELECT pg_advisory_unlock(1)", "SELECT pg_advisory_unlock_all()"),
-        *asked("SELECT pg_try_advisory_xact_lock(1)"),
-        *said("COMMIT"),
-        *asked("SELECT pg_try_advisory_xact_lock(1)", "SELECT pg_try_advisory_xact_lock(1)"),
-        *said("SELECT pg_try_advisory_lock(1)", "SELECT pg_advisory_unlock(1)"),
+    "transaction locks": [
+        *session_a("BEGIN", "SELECT pg_advisory_xact_lock(1)", "SELECT pg_advisory_unlock(1)", "SELECT pg_advisory_unlock_all()"),
+        *session_b("SELECT pg_try_advisory_xact_lock(1)"),
+        *session_a("COMMIT"),
+        *session_b("SELECT pg_try_advisory_xact_lock(1)", "SELECT pg_try_advisory_xact_lock(1)"),
+        *session_a("SELECT pg_try_advisory_lock(1)", "SELECT pg_advisory_unlock(1)"),
     ],
-    "a rollback leaves those of the session": [
-        *said("BEGIN", "SELECT pg_advisory_lock(1), pg_advisory_xact_lock(2)", "ROLLBACK"),
-        *asked("SELECT pg_try_advisory_lock(1), pg_try_advisory_lock(2)"),
+    "session locks stay after a rollback": [
+        *session_a("BEGIN", "SELECT pg_advisory_lock(1), pg_advisory_xact_lock(2)", "ROLLBACK"),
+        *session_b("SELECT pg_try_advisory_lock(1), pg_try_advisory_lock(2)"),
     ],
-    "what was taken behind a savepoint": [
-        *said("BEGIN", "SELECT pg_advisory_xact_lock(1)", "SAVEPOINT s", "SELECT pg_advisory_xact_lock(2), pg_advisory_lock(3)"),
-        *asked("SELECT pg_try_advisory_lock(2)"),
-        *said("ROLLBACK TO s"),
-        *asked("SELECT pg_try_advisory_lock(1), pg_try_advisory_lock(2), pg_try_advisory_lock(3)"),
-        *said("SELECT pg_advisory_xact_lock(4)", "RELEASE s"),
-        *asked("SELECT pg_try_advisory_lock(4)"),
-        *said("COMMIT"),
-        *asked("SELECT pg_try_advisory_lock(4)"),
+    "locks acquired after a savepoint": [
+        *session_a("BEGIN", "SELECT pg_advisory_xact_lock(1)", "SAVEPOINT s", "SELECT pg_advisory_xact_lock(2), pg_advisory_lock(3)"),
+        *session_b("SELECT pg_try_advisory_lock(2)"),
+        *session_a("ROLLBACK TO s"),
+        *session_b("SELECT pg_try_advisory_lock(1), pg_try_advisory_lock(2), pg_try_advisory_lock(3)"),
+        *session_a("SELECT pg_advisory_xact_lock(4)", "RELEASE s"),
+        *session_b("SELECT pg_try_advisory_lock(4)"),
+        *session_a("COMMIT"),
+        *session_b("SELECT pg_try_advisory_lock(4)"),
     ],
-    "an error gives back at once": [
-        *said("BEGIN", "SELECT pg_advisory_xact_lock(1)", "SAVEPOINT s", "SELECT pg_advisory_xact_lock(2)", "SELECT 1/0"),
-        *asked("SELECT pg_try_advisory_lock(1), pg_try_advisory_lock(2)"),
-        *said("ROLLBACK", "BEGIN", "SELECT pg_advisory_xact_lock(3)", "SELECT 1/0"),
-        *asked("SELECT pg_try_advisory_lock(3)"),
-        *said("ROLLBACK"),
+    "an error releases transaction locks immediately": [
+        *session_a("BEGIN", "SELECT pg_advisory_xact_lock(1)", "SAVEPOINT s", "SELECT pg_advisory_xact_lock(2)", "SELECT 1/0"),
+        *session_b("SELECT pg_try_advisory_lock(1), pg_try_advisory_lock(2)"),
+        *session_a("ROLLBACK", "BEGIN", "SELECT pg_advisory_xact_lock(3)", "SELECT 1/0"),
+        *session_b("SELECT pg_try_advisory_lock(3)"),
+        *session_a("ROLLBACK"),
     ],
-    "one number and two are different locks": [
-        *said("SELECT pg_advisory_lock(1), pg_advisory_lock(0, 2), pg_advisory_lock(-1, 3)"),
-        *asked("SELECT pg_try_advisory_lock(0, 1), pg_try_advisory_lock(2), pg_try_advisory_lock(0, 2), pg_try_advisory_lock(-1, 3)"),
-        *asked("SELECT pg_try_advisory_xact_lock(-1, 3), pg_try_advisory_xact_lock_shared(2, 3)", "SELECT pg_advisory_unlock(0, 1)"),
+    "one bigint and two integers are different locks": [
+        *session_a("SELECT pg_advisory_lock(1), pg_advisory_lock(0, 2), pg_advisory_lock(-1, 3)"),
+        *session_b("SELECT pg_try_advisory_lock(0, 1), pg_try_advisory_lock(2), pg_try_advisory_lock(0, 2), pg_try_advisory_lock(-1, 3)"),
+        *session_b("SELECT pg_try_advisory_xact_lock(-1, 3), pg_try_advisory_xact_lock_shared(2, 3)", "SELECT pg_advisory_unlock(0, 1)"),
     ],
-    "pg_locks shows them": [
-        *said("SELECT pg_advisory_lock(4276431467653423275), pg_advisory_lock_shared(-1, 3), pg_advisory_lock(-1, 3)"),
-        *said("BEGIN", "SELECT pg_advisory_xact_lock_shared(7)"),
+    "pg_locks shows advisory locks": [
+        *session_a("SELECT pg_advisory_lock(4276431467653423275), pg_advisory_lock_shared(-1, 3), pg_advisory_lock(-1, 3)"),
+        *session_a("BEGIN", "SELECT pg_advisory_xact_lock_shared(7)"),
         ("b+", "SELECT pg_advisory_lock(-1, 3)"),
-        *said(
+        *session_a(
             "SELECT classid, objid, objsubid, mode, granted, pid = pg_backend_pid() FROM pg_locks WHERE locktype = 'advisory'"
             " AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) ORDER BY 1, 2, 3, 4, 5",
             "COMMIT", "SELECT pg_advisory_unlock_all()",
         ),
         ("b", ""),
     ],
-    "NULL takes nothing": said("SELECT pg_advisory_lock(NULL), pg_try_advisory_lock(NULL), pg_advisory_unlock(1, NULL)"),
+    "NULL acquires no lock": session_a("SELECT pg_advisory_lock(NULL), pg_try_advisory_lock(NULL), pg_advisory_unlock(1, NULL)"),
     "lock_timeout ends a wait": [
-        *said("SELECT pg_advisory_lock(1)"),
-        *asked("SET lock_timeout = '100ms'", "SELECT pg_advisory_lock(1)", "SELECT pg_advisory_lock_shared(1)"),
-        *said("SELECT pg_advisory_unlock(1)"),
-        *asked("SELECT pg_advisory_lock_shared(1)"),
+        *session_a("SELECT pg_advisory_lock(1)"),
+        *session_b("SET lock_timeout = '100ms'", "SELECT pg_advisory_lock(1)", "SELECT pg_advisory_lock_shared(1)"),
+        *session_a("SELECT pg_advisory_unlock(1)"),
+        *session_b("SELECT pg_advisory_lock_shared(1)"),
     ],
 }  # fmt: skip
 
@@ -139,7 +139,7 @@ def test_cycle_of_an_advisory_lock_and_a_table_lock_is_a_deadlock(node: Server) 
 
 
 def waits(session: psycopg.Connection[object], conninfo: str) -> bool:
-    """Whether a session waits for a lock."""
+    """Return whether a session waits for a lock."""
     with psycopg.connect(conninfo, autocommit=True) as looking:
         row = looking.execute("SELECT wait_event_type FROM pg_stat_activity WHERE pid = %s", (session.info.backend_pid,)).fetchone()
     return row == ("Lock",)

@@ -27,19 +27,19 @@ TEXTS = st.one_of(st.sampled_from([*FAVOURITES, ""]), st.text(CHARACTERS, max_si
 
 
 def quoted(name: str) -> str:
-    """A name as SQL has it."""
+    """Quote a name as an identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def literal(text: str) -> str:
-    """A text as SQL has it."""
+    """Quote a text as a literal."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def statements(schema: str, table: str, column: str, text: str) -> list[str]:
-    """What is done with the names and the text."""
+    """Return statements that use the names and the text."""
     t, c, v = f"{quoted(schema)}.{quoted(table)}", quoted(column), literal(text)
-    role = quoted(f"r{column}")  # public and none are refused in other words
+    role = quoted(f"r{column}")  # the names public and none have other messages
     in_full = ".".join(quoted(name.encode()[:63].decode(errors="ignore")) for name in (schema, table))
     return [
         f"CREATE SCHEMA {quoted(schema)}",
@@ -76,20 +76,20 @@ def statements(schema: str, table: str, column: str, text: str) -> list[str]:
 
 
 class Answers:
-    """A session that runs what it is given as it is, and says what came of it."""
+    """A session that runs statements as they are and returns their results."""
 
     def __init__(self, conninfo: str) -> None:
-        self.said: list[str] = []
+        self.notices: list[str] = []
         self.connection = psycopg.connect(conninfo, autocommit=True, prepare_threshold=None)
         self.connection.add_notice_handler(self._hear)
 
     def _hear(self, notice: psycopg.errors.Diagnostic) -> None:
-        if "will be truncated to" not in str(notice.message_primary):  # a node cuts names without a word
-            self.said.append(f"{notice.severity}: {notice.message_primary}")
+        if "will be truncated to" not in str(notice.message_primary):  # a node truncates names without a notice
+            self.notices.append(f"{notice.severity}: {notice.message_primary}")
 
     def of(self, statement: str) -> str:
-        """The rows, or the error with its DETAIL, and the notices."""
-        self.said = []
+        """Return the rows, or the error with its DETAIL, and the notices."""
+        self.notices = []
         try:
             cursor = self.connection.cursor()
             if statement.startswith("COPY"):
@@ -98,11 +98,11 @@ class Answers:
             cursor_result = cursor.execute(statement)
             rows = cursor_result.fetchall() if cursor_result.description else [cursor_result.statusmessage]
         except psycopg.Error as error:
-            diagnosed = error.diag
-            if diagnosed.sqlstate is None:
-                raise  # the session has ended: what comes next would only say that it has
-            return f"{diagnosed.sqlstate} {diagnosed.message_primary} | {diagnosed.message_detail} | {diagnosed.message_hint}"
-        return "\n".join([*self.said, *map(str, rows)])
+            diagnostic = error.diag
+            if diagnostic.sqlstate is None:
+                raise  # the session has ended, so later results would not say more
+            return f"{diagnostic.sqlstate} {diagnostic.message_primary} | {diagnostic.message_detail} | {diagnostic.message_hint}"
+        return "\n".join([*self.notices, *map(str, rows)])
 
 
 def check(postgres: Answers, node: Answers, schema: str, table: str, column: str, text: str) -> None:

@@ -18,16 +18,16 @@ from headgate.settings.node import Settings
 
 
 def lines(log: Log, pattern: str) -> list[str]:
-    """The messages that begin so, and their DETAIL; times are T."""
+    """Return the messages that begin with one of these texts, and their DETAIL. Times are replaced by T."""
     matching = [entry for entry in log.entries() if re.match(pattern, entry.message)]
     return [re.sub(r"\d+\.\d{3} ms", "T ms", entry.message) + (f" | {entry.detail}" if entry.detail else "") for entry in matching]
 
 
 def ended(session: psycopg.Connection, log: Log, mark: str) -> None:
-    """Waits until the log has what the session has said before."""
+    """Wait until the log has the messages of the session's previous statements."""
     with pytest.raises(psycopg.errors.UndefinedTable):
         session.execute(f"SELECT * FROM {mark}")
-    until(lambda: log.said(mark), "the line is not logged")
+    until(lambda: log.matching(mark), "the line is not logged")
 
 
 STATEMENTS = {
@@ -128,14 +128,14 @@ def test_replication_commands_are_logged(server: Server) -> None:
         ended_by = f"audit_replication_{server.port}"
         with pytest.raises(psycopg.errors.UndefinedTable):
             cursor.execute(f"SELECT * FROM {ended_by}")
-        until(lambda: log.said(ended_by), "the line is not logged")
+        until(lambda: log.matching(ended_by), "the line is not logged")
     assert lines(log, "received replication") == ["received replication command: IDENTIFY_SYSTEM"]
 
 
 # ---- connections ----------------------------------------------------------------------------------------
 @pytest.fixture
 def audited(server: Server) -> Iterator[Server]:
-    """The server with log_connections and log_disconnections."""
+    """A server with log_connections and log_disconnections."""
     for name in ("log_connections", "log_disconnections"):
         server.psql("postgres", f"ALTER SYSTEM SET {name} = on")
     server.psql("postgres", "SELECT pg_reload_conf()")
@@ -194,13 +194,13 @@ def test_reason_of_a_failed_authentication_is_only_in_the_log(audited: Server, u
         psycopg.connect(audited.conninfo(user=user, password=password))
     assert str(refused.value).endswith(f'FATAL:  password authentication failed for user "{user}"')
     text = f'password authentication failed for user "{user}"'
-    until(lambda: log.said(text) and log.said(text)[0].detail.endswith('"'), "the rejection is not logged")
+    until(lambda: log.matching(text) and log.matching(text)[0].detail.endswith('"'), "the rejection is not logged")
     line, rule = {"unset": (1, "host all unset 127.0.0.1/32 md5"), "closed": (2, "host all closed 127.0.0.1/32 password")}.get(
         user, (3, "host all audited,late,nobody 127.0.0.1/32 scram-sha-256")
     )
-    assert log.said(text)[0].detail == f'{reason}Connection matched pg_hba.conf line {line}: "{rule}"'
-    assert log.said(text)[0].severity == "FATAL"
-    assert not log.said("falsch")
+    assert log.matching(text)[0].detail == f'{reason}Connection matched pg_hba.conf line {line}: "{rule}"'
+    assert log.matching(text)[0].severity == "FATAL"
+    assert not log.matching("falsch")
 
 
 def test_rejection_by_access_rules_is_logged(audited: Server) -> None:
@@ -208,10 +208,10 @@ def test_rejection_by_access_rules_is_logged(audited: Server) -> None:
     for user, text in (("barred", "pg_hba.conf rejects connection for host"), ("eve", "no pg_hba.conf entry for host")):
         with pytest.raises(psycopg.OperationalError, match=f'{text} "127.0.0.1", user "{user}", database "postgres", no encryption'):
             psycopg.connect(audited.conninfo(user=user))
-        until(lambda expected=text: log.said(expected), "the rejection is not logged")
+        until(lambda expected=text: log.matching(expected), "the rejection is not logged")
     with pytest.raises(psycopg.OperationalError, match='role "closed" is not permitted to log in'):
         psycopg.connect(audited.conninfo(user="closed", password="geheim"))
-    until(lambda: log.said('role "closed" is not permitted to log in'), "the rejection is not logged")
+    until(lambda: log.matching('role "closed" is not permitted to log in'), "the rejection is not logged")
     assert [entry.message for entry in of_user(log, "closed")][-2:] == [
         "connection authorized: user=closed database=postgres",
         'role "closed" is not permitted to log in',
@@ -230,7 +230,7 @@ def test_passwords_in_statements_are_not_logged(node: Server) -> None:
         session.execute("DROP ROLE audit_secret")
         with pytest.raises(psycopg.errors.SyntaxError):
             session.execute("CREATE ROLE audit_secret PASSWORD 'geheim")
-    until(lambda: log.said("unterminated quoted string"), "the line is not logged")
+    until(lambda: log.matching("unterminated quoted string"), "the line is not logged")
     logged = [entry.message + "".join(entry.fields.values()) for entry in log.entries()]
     assert not [text for text in logged if "gehei" in text or "x68" in text]
     assert any("CREATE ROLE audit_secret PASSWORD <hidden>" in text for text in logged)
@@ -242,7 +242,7 @@ PREFIX = "%a;%u;%d;%r;%h;%p;%t;%m;%n;%i;%e;%c;%l;%s;%v;%x;%b;%5p;%-8u;%%;%q|%u|"
 
 @pytest.fixture
 def prefixed(node: Server) -> Iterator[NodeServer]:
-    """The node with all that there is in front of its lines."""
+    """A node with all escapes in log_line_prefix."""
     assert isinstance(node, NodeServer)
     node.psql("postgres", f"ALTER SYSTEM SET log_line_prefix = '{PREFIX}'; ALTER SYSTEM SET log_hostname = on")
     node.headgate("reload")

@@ -14,7 +14,7 @@ CONTENTS = "SELECT * FROM t ORDER BY a"
 IN_CHUNKS = "SET headgate.small_write_rows = 3"
 
 PLAYS: dict[str, list[Step]] = {
-    "each transaction sees its own new rows and those that are committed": [
+    "each transaction sees its own new rows and committed rows": [
         ("a", "BEGIN"),
         ("a", "INSERT INTO t VALUES (3, 3), (5, 5)"),
         ("b", "BEGIN"),
@@ -26,7 +26,7 @@ PLAYS: dict[str, list[Step]] = {
         ("a", CONTENTS),
         ("a", "COMMIT"),
     ],
-    "a key that another is adding is waited for and then taken": [
+    "an INSERT waits for a key that another transaction inserts, and fails after its commit": [
         ("a", "BEGIN"),
         ("a", "INSERT INTO t VALUES (10, 10)"),
         ("b+", "INSERT INTO t VALUES (11, 10)"),
@@ -34,21 +34,21 @@ PLAYS: dict[str, list[Step]] = {
         ("a", "COMMIT"),
         ("b", ""),
     ],
-    "a key that another was adding is free after its rollback": [
+    "a key is free after the transaction that inserted it has rolled back": [
         ("a", "BEGIN"),
         ("a", "INSERT INTO t VALUES (10, 10)"),
         ("b+", "INSERT INTO t VALUES (10, 11)"),
         ("a", "ROLLBACK"),
         ("b", ""),
     ],
-    "ON CONFLICT waits for the row that another is adding": [
+    "ON CONFLICT waits for a row that another transaction inserts": [
         ("a", "BEGIN"),
         ("a", "INSERT INTO t VALUES (10, 10)"),
         ("b+", "INSERT INTO t VALUES (10, 11) ON CONFLICT (a) DO UPDATE SET c = 'met'"),
         ("a", "COMMIT"),
         ("b", ""),
     ],
-    "a later chunk of ON CONFLICT meets the row that another is adding": [
+    "a later chunk of ON CONFLICT waits for a row that another transaction inserts": [
         ("a", "BEGIN"),
         ("a", "INSERT INTO t VALUES (10, 10)"),
         ("b", IN_CHUNKS),
@@ -56,7 +56,7 @@ PLAYS: dict[str, list[Step]] = {
         ("a", "COMMIT"),
         ("b", ""),
     ],
-    "a chunk leaves out nothing that another has taken back": [
+    "a chunk inserts a row whose key another transaction has rolled back": [
         ("a", "BEGIN"),
         ("a", "INSERT INTO t VALUES (10, 10)"),
         ("b", IN_CHUNKS),
@@ -64,7 +64,7 @@ PLAYS: dict[str, list[Step]] = {
         ("a", "ROLLBACK"),
         ("b", ""),
     ],
-    "who adds a row that a chunk has brought waits for the end of its transaction": [
+    "an INSERT of a key that an earlier chunk has inserted waits for the end of its transaction": [
         ("a", "BEGIN"),
         ("a", IN_CHUNKS),
         ("a", "INSERT INTO t SELECT g, g + 100 FROM generate_series(0, 14) g ON CONFLICT (a) DO UPDATE SET c = 'chunk'"),
@@ -73,7 +73,7 @@ PLAYS: dict[str, list[Step]] = {
         ("a", "ROLLBACK"),
         ("b", ""),
     ],
-    "chunks are planned anew behind who has changed the table": [
+    "chunks are planned again after another transaction has changed the table": [
         ("a", "BEGIN"),
         ("a", "ALTER TABLE t ADD d text DEFAULT 'added'"),
         ("b", IN_CHUNKS),
@@ -84,28 +84,28 @@ PLAYS: dict[str, list[Step]] = {
         ("a", "COMMIT"),
         ("b", ""),
     ],
-    "rows are changed while another adds some": [
+    "rows are updated while another transaction inserts rows": [
         ("a", "BEGIN"),
         ("a", "INSERT INTO t VALUES (10, 10)"),
         ("b", "UPDATE t SET c = 'changed' WHERE a = 1"),
         ("b", "DELETE FROM t WHERE a = 2"),
         ("a", "COMMIT"),
     ],
-    "an UPDATE to a key that another is adding waits for it": [
+    "an UPDATE to a key that another transaction inserts waits for it": [
         ("a", "BEGIN"),
         ("a", "INSERT INTO t VALUES (10, 10)"),
         ("b+", "UPDATE t SET a = 10 WHERE a = 1"),
         ("a", "COMMIT"),
         ("b", ""),
     ],
-    "TRUNCATE waits for those who add rows": [
+    "TRUNCATE waits for transactions that insert rows": [
         ("a", "BEGIN"),
         ("a", "INSERT INTO t VALUES (10, 10)"),
         ("b+", "TRUNCATE t"),
         ("a", "COMMIT"),
         ("b", ""),
     ],
-    "LOCK TABLE waits for those who add rows and keeps others away": [
+    "LOCK TABLE waits for transactions that insert rows, and blocks others": [
         ("a", "BEGIN"),
         ("a", "INSERT INTO t VALUES (10, 10)"),
         ("b", "BEGIN"),
@@ -135,7 +135,7 @@ PLAYS: dict[str, list[Step]] = {
         ("a", "RESET ROLE"),
         ("a", "DROP ROLE nobody_here"),
     ],
-    "a new constraint waits for those who add rows and is judged with them": [
+    "a new constraint waits for transactions that insert rows, and checks these rows": [
         ("a", "DELETE FROM t WHERE a > 0"),
         ("a", "BEGIN"),
         ("a", "INSERT INTO t VALUES (10, 10, 'same'), (11, 11, 'same')"),
@@ -153,7 +153,7 @@ PLAYS: dict[str, list[Step]] = {
         ("a", "COMMIT"),
         ("b", ""),
     ],
-    "two that have added rows change them one after the other": [
+    "two transactions that have inserted rows update them one after another": [
         ("a", "BEGIN"),
         ("b", "BEGIN"),
         ("a", "INSERT INTO t VALUES (10, 10)"),
@@ -164,7 +164,7 @@ PLAYS: dict[str, list[Step]] = {
         ("b", "UPDATE t SET c = 'b' WHERE a >= 10"),
         ("b", "COMMIT"),
     ],
-    "rows that a savepoint undoes are gone, those before it are kept, written or not": [
+    "ROLLBACK TO removes the rows inserted after the savepoint and keeps earlier ones, written or not": [
         ("a", "BEGIN"),
         ("a", "INSERT INTO t VALUES (10, 10)"),
         ("a", "SAVEPOINT s"),
@@ -178,7 +178,7 @@ PLAYS: dict[str, list[Step]] = {
         ("a", "INSERT INTO t VALUES (11, 12)"),
         ("a", "COMMIT"),
     ],
-    "a key may not be added twice in one transaction": [
+    "a key cannot be inserted twice in one transaction": [
         ("a", "BEGIN"),
         ("a", "INSERT INTO t VALUES (10, 10)"),
         ("a", "SAVEPOINT s"),
@@ -187,7 +187,7 @@ PLAYS: dict[str, list[Step]] = {
         ("a", "INSERT INTO t VALUES (10, 12) ON CONFLICT (a) DO UPDATE SET c = 'met'"),
         ("a", "COMMIT"),
     ],
-    "keys of expressions and of parts of a table are waited for like those of columns": [
+    "keys of expression indexes and partial indexes are waited for like those of columns": [
         ("a", "CREATE UNIQUE INDEX ON t (lower(c)) WHERE b > 5; CREATE UNIQUE INDEX ON t (md5(c)) WHERE b > 50"),
         ("a", "BEGIN"),
         ("a", "INSERT INTO t VALUES (10, 10, 'Ten'), (11, 0 - 11, 'Eleven')"),
@@ -201,7 +201,7 @@ PLAYS: dict[str, list[Step]] = {
         ("c", ""),
         ("a", "INSERT INTO t VALUES (18, 68, 'six')"),
     ],
-    "a deferred check and the end of the block find rows that were only added": [
+    "deferred checks find rows that are not written yet": [
         ("a", "CREATE TABLE child (n int REFERENCES t DEFERRABLE INITIALLY DEFERRED)"),
         ("a", "BEGIN"),
         ("a", "INSERT INTO child VALUES (20), (21)"),

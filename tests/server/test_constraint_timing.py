@@ -26,12 +26,12 @@ UNIQUE: list[Step] = [
 
 
 def block(*statements: str, end: str = "COMMIT") -> list[Step]:
-    """A transaction block of one session."""
+    """Return the steps of a transaction block of session a."""
     return [("a", statement) for statement in ("BEGIN", *statements, end)]
 
 
 PLAYS: dict[str, list[Step]] = {
-    "SET CONSTRAINTS of a session was said to be done and did nothing": [
+    "SET CONSTRAINTS applies until the end of its transaction": [
         *KEYS,
         *block("SET CONSTRAINTS ALL DEFERRED", "INSERT INTO c (n) VALUES (9)"),
         ("a", "TABLE c"),
@@ -39,13 +39,13 @@ PLAYS: dict[str, list[Step]] = {
         ("a", "TABLE c"),
         *block("SET CONSTRAINTS first IMMEDIATE", "INSERT INTO c (o) VALUES (7)"),
     ],
-    "IMMEDIATE checks what has waited, and only that": [
+    "IMMEDIATE checks the deferred constraints, and only those": [
         *KEYS,
         *block("SET CONSTRAINTS later DEFERRED", "INSERT INTO c (n) VALUES (9)", "SET CONSTRAINTS later IMMEDIATE"),
         *block("SET CONSTRAINTS ALL DEFERRED", "INSERT INTO c VALUES (9, NULL, 9)", "SET CONSTRAINTS never IMMEDIATE", "TABLE c"),
         *block("INSERT INTO c (o) VALUES (9)", "SET CONSTRAINTS later IMMEDIATE", "DELETE FROM c", "SET CONSTRAINTS ALL IMMEDIATE"),
     ],
-    "names are looked up, inside of a block and outside": [
+    "names of constraints are looked up inside and outside a block": [
         *KEYS,
         ("a", "SET CONSTRAINTS nosuch DEFERRED"),
         ("a", "SET CONSTRAINTS later DEFERRED"),
@@ -58,14 +58,14 @@ PLAYS: dict[str, list[Step]] = {
         *block("SET CONSTRAINTS other.public.later DEFERRED"),
         *block("SET CONSTRAINTS public.later, first DEFERRED", "INSERT INTO c VALUES (9, NULL, 9)", "SET CONSTRAINTS later IMMEDIATE"),
     ],
-    "ALL puts away what was said of single constraints": [
+    "ALL overrides the modes of single constraints": [
         *KEYS,
         *block("SET CONSTRAINTS later IMMEDIATE", "SET CONSTRAINTS ALL DEFERRED", "INSERT INTO c (n) VALUES (9)", end="ROLLBACK"),
         *block("SET CONSTRAINTS ALL DEFERRED", "SET CONSTRAINTS later IMMEDIATE", "INSERT INTO c (o) VALUES (9)"),
         *block("SET CONSTRAINTS ALL DEFERRED", "SET CONSTRAINTS later IMMEDIATE", "INSERT INTO c (n) VALUES (9)"),
         *block("SET CONSTRAINTS ALL IMMEDIATE", "INSERT INTO c (o) VALUES (9)"),
     ],
-    "ROLLBACK TO brings back the modes and the checks of its savepoint": [
+    "ROLLBACK TO restores the modes and the pending checks of its savepoint": [
         *KEYS,
         *block("SAVEPOINT s", "SET CONSTRAINTS later DEFERRED", "ROLLBACK TO s", "INSERT INTO c (n) VALUES (9)"),
         *block("SET CONSTRAINTS later DEFERRED", "SAVEPOINT s", "INSERT INTO c (n) VALUES (9)", "ROLLBACK TO s"),
@@ -77,7 +77,7 @@ PLAYS: dict[str, list[Step]] = {
         *block("SAVEPOINT s", "SET CONSTRAINTS later DEFERRED", "INSERT INTO c (n) VALUES (9)", "RELEASE s"),
         *block("SAVEPOINT s", "SET CONSTRAINTS later DEFERRED", "RELEASE s", "INSERT INTO c (n) VALUES (9)", end="ROLLBACK"),
     ],
-    "a check that was done is due again when what satisfied it is undone": [
+    "a check is repeated after the row that satisfied it is rolled back": [
         *KEYS,
         *block(
             "SET CONSTRAINTS later DEFERRED", "INSERT INTO c (n) VALUES (9)", "SAVEPOINT s", "INSERT INTO p VALUES (9)",
@@ -85,7 +85,7 @@ PLAYS: dict[str, list[Step]] = {
         ),
         ("a", "TABLE c"),
     ],
-    "statements of one string are one transaction": [
+    "statements in one message are one transaction": [
         *KEYS,
         ("a", "SET CONSTRAINTS ALL DEFERRED; INSERT INTO c (n) VALUES (9); INSERT INTO p VALUES (9)"),
         ("a", "TABLE c"),
@@ -93,7 +93,7 @@ PLAYS: dict[str, list[Step]] = {
         ("a", "INSERT INTO c (n) VALUES (8)"),
         ("a", "INSERT INTO c (o) VALUES (8)"),
     ],
-    "the deferred check of a row that is named never ended": [
+    "the deferred check of a single row ends": [
         *KEYS,
         ("a", "INSERT INTO c VALUES (1, NULL, 2)"),
         *block("DELETE FROM p WHERE a = 2"),
@@ -103,7 +103,7 @@ PLAYS: dict[str, list[Step]] = {
         *block("SET CONSTRAINTS later DEFERRED", "UPDATE p SET a = 3 WHERE a = 1", "UPDATE c SET n = 3"),
         ("a", "TABLE c"),
     ],
-    "only NO ACTION waits": [
+    "only NO ACTION is deferred": [
         ("a", "CREATE TABLE p (a int PRIMARY KEY); INSERT INTO p VALUES (1), (2)"),
         (
             "a",
@@ -113,14 +113,14 @@ PLAYS: dict[str, list[Step]] = {
         *block("DELETE FROM p WHERE a = 2"),
         *block("DELETE FROM p WHERE a = 1", "TABLE c"),
     ],
-    "PREPARE TRANSACTION checks and rolls back": [
+    "PREPARE TRANSACTION runs deferred checks and rolls back if one fails": [
         *KEYS,
         *block("INSERT INTO c (o) VALUES (9)", end="PREPARE TRANSACTION 'refused'"),
         ("a", "TABLE c"),
         ("a", "SELECT count(*) FROM pg_prepared_xacts WHERE gid = 'refused'"),
         ("b", "INSERT INTO c (o) VALUES (1)"),
     ],
-    "a unique key that is deferrable was judged at each statement": [
+    "a deferrable unique key is checked at the end of the transaction": [
         *UNIQUE,
         *block("SET CONSTRAINTS u1 DEFERRED", "INSERT INTO u VALUES (1, 3)", "DELETE FROM u WHERE b = 1"),
         ("a", "SELECT * FROM u ORDER BY a, b"),
@@ -135,7 +135,7 @@ PLAYS: dict[str, list[Step]] = {
         ("a", "INSERT INTO u VALUES (1, 1) ON CONFLICT (a) DO NOTHING"),
         ("a", "INSERT INTO u VALUES (1, 1) ON CONFLICT DO NOTHING"),
     ],
-    "a unique key of many rows waits too": [
+    "a deferrable unique key is checked at the end for many rows too": [
         ("a", "CREATE TABLE u (a int PRIMARY KEY DEFERRABLE INITIALLY DEFERRED, b int)"),
         *block("INSERT INTO u SELECT g % 20000, g FROM generate_series(1, 25000) g", "DELETE FROM u WHERE b > 20000"),
         ("a", "SELECT count(*) FROM u"),
@@ -143,7 +143,7 @@ PLAYS: dict[str, list[Step]] = {
         *block("UPDATE u SET a = 20001 WHERE b > 5", "UPDATE u SET a = b"),
         *block("UPDATE u SET a = 20001 WHERE b > 19999", "INSERT INTO u VALUES (20001, 0)"),
     ],
-    "a unique key of a partitioned table is that of its partitions": [
+    "a deferrable unique key of a partitioned table defers those of its partitions": [
         ("a", "CREATE TABLE q (a int, b int, CONSTRAINT k UNIQUE (a) DEFERRABLE) PARTITION BY RANGE (a)"),
         ("a", "CREATE TABLE q1 PARTITION OF q FOR VALUES FROM (0) TO (10)"),
         ("a", "CREATE TABLE q2 PARTITION OF q FOR VALUES FROM (10) TO (20)"),
@@ -154,7 +154,7 @@ PLAYS: dict[str, list[Step]] = {
         ("a", "SELECT * FROM q ORDER BY a, b"),
         *block("SET CONSTRAINTS q1_a_key DEFERRED", "INSERT INTO q VALUES (1, 2)", "INSERT INTO q VALUES (11, 2)"),
     ],
-    "a table with rows that wait for a check is neither changed nor dropped": [
+    "a table with pending checks can be neither altered nor dropped": [
         *KEYS,
         *[
             step
@@ -165,7 +165,7 @@ PLAYS: dict[str, list[Step]] = {
             for step in block("SET CONSTRAINTS later DEFERRED", "INSERT INTO c (n) VALUES (9)", command)
         ],
     ],
-    "SET CONSTRAINTS ALL IMMEDIATE dropped and emptied temporary tables": [
+    "SET CONSTRAINTS ALL IMMEDIATE keeps temporary tables and their rows": [
         *block(
             "CREATE TEMP TABLE t (a int) ON COMMIT DROP", "INSERT INTO t VALUES (1)", "SET CONSTRAINTS ALL IMMEDIATE", "TABLE t",
         ),
@@ -182,7 +182,7 @@ PLAYS: dict[str, list[Step]] = {
 }  # fmt: skip
 
 
-LONG = {"a unique key of many rows waits too"}
+LONG = {"a deferrable unique key is checked at the end for many rows too"}
 
 
 @pytest.mark.parametrize(

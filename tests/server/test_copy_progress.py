@@ -16,7 +16,7 @@ ROWS = b"".join(b"%d\t%s\n" % (number, b"x" * 1000) for number in range(20_000))
 
 @pytest.fixture
 def two(server: Server) -> Iterator[tuple[psycopg.Connection[Any], psycopg.Connection[Any]]]:
-    """A session that copies, and one that watches."""
+    """A session that copies, and a session that reads pg_stat_progress_copy."""
     conninfo = server.conninfo(server.new_database())
     with psycopg.connect(conninfo, autocommit=True) as copying, psycopg.connect(conninfo, autocommit=True) as watching:
         copying.execute("CREATE TABLE t (n int, x text)")

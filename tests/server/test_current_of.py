@@ -15,19 +15,19 @@ from tests.server.play import Play, Step
 SCRIPT = Path(__file__).parent / "statements" / "current_of.sql"
 
 
-@pytest.mark.slow  # half a minute of two cores; what others do meanwhile stays in the suite
+@pytest.mark.slow  # half a minute of two cores; the tests with other sessions are in the suite
 def test_current_row_is_that_of_postgresql(postgres: Server, node: Server) -> None:
     printed = [server.script(server.new_database(), SCRIPT).splitlines() for server in (node, postgres)]
     assert printed[0] == printed[1]
 
 
-def opened(table: str, query: str, *, moved: int = 1, level: str = "READ COMMITTED") -> list[Step]:
-    """A session whose cursor stands on a row."""
+def open_cursor(table: str, query: str, *, moved: int = 1, level: str = "READ COMMITTED") -> list[Step]:
+    """Return steps that open a cursor in session a and fetch a row."""
     return [("a", f"BEGIN ISOLATION LEVEL {level}"), ("a", f"DECLARE c CURSOR FOR {query}"), ("a", f"MOVE {moved} c")]
 
 
-def used(table: str) -> list[Step]:
-    """The cursor's row is changed twice, and what is in the table."""
+def use_cursor(table: str) -> list[Step]:
+    """Return steps that change the cursor's row twice and read the table."""
     change = f"UPDATE {table} SET b = b || '!' WHERE CURRENT OF c RETURNING *"
     return [("a", change), ("a", change), ("a", "COMMIT"), ("a", f"SELECT * FROM {table} ORDER BY a, b")]
 
@@ -42,8 +42,8 @@ TABLES = {
 ROWS = "INSERT INTO t SELECT g, 'r' || g FROM generate_series(1, 9) g"
 
 
-def made(play: Play, kind: str, *, on_node: bool) -> None:
-    """The table t."""
+def create_table(play: Play, kind: str, *, on_node: bool) -> None:
+    """Return the step that creates table t."""
     options = " PARTITION BY RANGE (a)" if kind == "partitions" else ""
     if "without vectors" in kind and on_node:
         options = " WITH (deletion_vectors = off)"
@@ -54,19 +54,21 @@ def made(play: Play, kind: str, *, on_node: bool) -> None:
 
 
 OTHERS: dict[str, list[str]] = {
-    "changed": ["UPDATE t SET b = 'other' WHERE a = 2", "UPDATE t SET b = b || '+' WHERE a IN (2, 3)"],
-    "has another key": ["UPDATE t SET a = 4 + a * 30 WHERE a = 2"],
-    "gone": ["DELETE FROM t WHERE a = 2"],
-    "another one": ["DELETE FROM t WHERE a = 2", "INSERT INTO t VALUES (2, 'new')"],
-    "others changed": ["UPDATE t SET b = 'x' WHERE a <> 2", "DELETE FROM t WHERE a = 1"],
-    "another takes its key": ["UPDATE t SET a = 50 WHERE a = 2", "UPDATE t SET a = 2 WHERE a = 3"],
-    "one that looks like it comes": ["UPDATE t SET b = 'r2', a = 20 WHERE a = 3"],
+    "changed by another session": ["UPDATE t SET b = 'other' WHERE a = 2", "UPDATE t SET b = b || '+' WHERE a IN (2, 3)"],
+    "key changed by another session": ["UPDATE t SET a = 4 + a * 30 WHERE a = 2"],
+    "deleted by another session": ["DELETE FROM t WHERE a = 2"],
+    "deleted and inserted again with its key": ["DELETE FROM t WHERE a = 2", "INSERT INTO t VALUES (2, 'new')"],
+    "other rows changed": ["UPDATE t SET b = 'x' WHERE a <> 2", "DELETE FROM t WHERE a = 1"],
+    "another row gets its key": ["UPDATE t SET a = 50 WHERE a = 2", "UPDATE t SET a = 2 WHERE a = 3"],
+    "another row gets equal values": ["UPDATE t SET b = 'r2', a = 20 WHERE a = 3"],
 }
 
 
-def told(play: Play) -> list[Any]:
-    """The answers; a node does not tell whether the row that it could not change was changed or deleted."""
-    return [(who, sql, answer[0] if isinstance(answer, tuple) and answer[0] == "40001" else answer) for who, sql, answer in play.said]
+def results(play: Play) -> list[Any]:
+    """Return the results without the word "updated" or "deleted": a node does not report how the row was changed."""
+    return [
+        (session, sql, answer[0] if isinstance(answer, tuple) and answer[0] == "40001" else answer) for session, sql, answer in play.results
+    ]
 
 
 LEVELS = ["READ COMMITTED", "REPEATABLE READ"]
@@ -76,46 +78,46 @@ SEEN = [
     for level in LEVELS
     if level == "READ COMMITTED" or "without vectors" not in kind
 ]
-"""Without vectors a change of any row of its file is 40001 under REPEATABLE READ, in every UPDATE."""
+"""Without deletion vectors, any changed row of the same file makes an UPDATE under REPEATABLE READ fail with 40001."""
 
 
 @pytest.mark.parametrize(("kind", "level"), SEEN)
 def test_current_row_changed_by_others_gives_postgresqls_result(plays: tuple[Play, Play], kind: str, level: str) -> None:
     for play, on_node in zip(plays, (True, False), strict=True):
-        made(play, kind, on_node=on_node)
+        create_table(play, kind, on_node=on_node)
         for name, statements in OTHERS.items():
             play.run(
                 [
-                    *opened("t", "SELECT * FROM t WHERE b IN ('r2', 'r3')", level=level),
+                    *open_cursor("t", "SELECT * FROM t WHERE b IN ('r2', 'r3')", level=level),
                     *[("b", statement) for statement in statements],
-                    *used("t"),
+                    *use_cursor("t"),
                 ]
             )
             play.run([("a", "ROLLBACK"), ("a", f"DELETE FROM t; {ROWS}"), ("a", f"SELECT '{name}'")])
-    on_node, on_postgres = (told(play) for play in plays)
+    on_node, on_postgres = (results(play) for play in plays)
     assert on_node == on_postgres
 
 
 @pytest.mark.parametrize("kind", [pytest.param(kind, marks=() if kind == "a key" else pytest.mark.slow) for kind in TABLES])
 def test_current_row_that_another_session_is_changing_is_waited_for(plays: tuple[Play, Play], kind: str) -> None:
     for play, on_node in zip(plays, (True, False), strict=True):
-        made(play, kind, on_node=on_node)
+        create_table(play, kind, on_node=on_node)
         for end in ("COMMIT", "ROLLBACK"):
             for change in ("UPDATE t SET b = 'other' WHERE a = 2", "DELETE FROM t WHERE a = 2"):
-                play.run([*opened("t", "SELECT a, b FROM t WHERE b = 'r2'"), ("b", "BEGIN"), ("b", change)])
+                play.run([*open_cursor("t", "SELECT a, b FROM t WHERE b = 'r2'"), ("b", "BEGIN"), ("b", change)])
                 play.run(
                     [("a+", "DELETE FROM t WHERE CURRENT OF c RETURNING *"), ("b", end), ("a", ""), ("a", "SELECT * FROM t ORDER BY a")]
                 )
                 play.run([("a", "ROLLBACK"), ("a", f"DELETE FROM t; {ROWS}")])
-    assert plays[0].said == plays[1].said
+    assert plays[0].results == plays[1].results
 
 
 def test_for_update_keeps_other_sessions_from_the_row(plays: tuple[Play, Play]) -> None:
     for play in plays:
-        made(play, "a key", on_node=False)
-        play.run(opened("t", "SELECT b, a FROM t ORDER BY a FOR UPDATE", moved=2))
-        play.run([("b+", "UPDATE t SET b = b || '?' WHERE a = 2"), *used("t")[:-1], ("b", ""), used("t")[-1]])
-    assert plays[0].said == plays[1].said
+        create_table(play, "a key", on_node=False)
+        play.run(open_cursor("t", "SELECT b, a FROM t ORDER BY a FOR UPDATE", moved=2))
+        play.run([("b+", "UPDATE t SET b = b || '?' WHERE a = 2"), *use_cursor("t")[:-1], ("b", ""), use_cursor("t")[-1]])
+    assert plays[0].results == plays[1].results
 
 
 def most_rows(table: Path) -> int:
@@ -126,12 +128,12 @@ def most_rows(table: Path) -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["no key", "a key", "no key, without vectors"])
 def test_compaction_keeps_the_current_row_of_an_open_cursor(node: Server, kind: str) -> None:
-    """Other sessions change each other row in a commit, and compactions follow."""
+    """Other sessions change every other row, each in a commit, and compactions follow."""
     database = node.new_database()
     with psycopg.connect(node.conninfo(database)) as session, psycopg.connect(node.conninfo(database), autocommit=True) as writer:
         options = " WITH (deletion_vectors = off)" if "without" in kind else ""
         writer.execute(f"CREATE TABLE t ({TABLES[kind]}){options}".encode())
-        for key in range(1, 41):  # files of one row, some of which are put together while the cursor is open
+        for key in range(1, 41):  # files of one row, some of which are compacted while the cursor is open
             writer.execute("INSERT INTO t VALUES (%s, 'r')", [key])
         session.execute("DECLARE c CURSOR FOR SELECT * FROM t WHERE a IN (7, 8, 9)")
         session.execute("MOVE 2 c")
@@ -222,8 +224,11 @@ def test_privileges_and_row_security_are_checked(plays: tuple[Play, Play]) -> No
     assert on_node == on_postgres
 
 
-def drawn(draw: random.Random, kind: str) -> list[Step]:
-    """A cursor and what two sessions do around it; b says nothing once a has written, as a node locks tables."""
+def random_steps(draw: random.Random, kind: str) -> list[Step]:
+    """Return a cursor and random steps of two sessions around it.
+
+    Session b does not write after session a has, because a node locks tables.
+    """
 
     def change() -> str:
         a, b, word = draw.randrange(1, 7), draw.randrange(1, 9), draw.choice("xyz")
@@ -254,12 +259,12 @@ def drawn(draw: random.Random, kind: str) -> list[Step]:
         current = draw.choice(
             ["UPDATE t SET b = b || '!'", "UPDATE t SET b = b || '!'", "UPDATE t SET a = a + 20", "UPDATE t SET b = 'x'", "DELETE FROM t"]
         )
-        said = (
+        statements = (
             [f"{current} WHERE CURRENT OF c RETURNING *"] * 3
             + [change(), "SAVEPOINT s", "ROLLBACK TO s"]
             + ["FETCH c", "MOVE c"] * (not locked)
         )
-        steps.append(("a", draw.choice(said)))
+        steps.append(("a", draw.choice(statements)))
     return [*steps, ("a", draw.choice(["COMMIT", "COMMIT", "ROLLBACK"])), ("a", "SELECT * FROM t ORDER BY a, b")]
 
 
@@ -269,23 +274,23 @@ def test_random_changes_around_a_cursor_find_postgresqls_row(plays: tuple[Play, 
     """If rows cannot be distinguished, a node raises an error, and the transaction ends there on both servers."""
     on_node, on_postgres = plays
     for play in plays:
-        made(play, kind, on_node=play is on_node)
+        create_table(play, kind, on_node=play is on_node)
     used = 0
     for seed in range(12):
-        differences: list[tuple[Step, Any, Any]] = []
-        for who, sql in drawn(random.Random(f"{kind} {seed}"), kind):
-            mine = on_node.say(who, sql)
-            if isinstance(mine, tuple) and mine[0] in ("0A000", "40001"):
-                assert "no key" in kind or mine[0] == "40001", differences
+        steps: list[tuple[Step, Any, Any]] = []
+        for session, sql in random_steps(random.Random(f"{kind} {seed}"), kind):
+            result = on_node.say(session, sql)
+            if isinstance(result, tuple) and result[0] in ("0A000", "40001"):
+                assert "no key" in kind or result[0] == "40001", steps
                 break
-            theirs = on_postgres.say(who, sql)
-            differences.append(((who, sql), mine, theirs))
-            alike = [
+            expected = on_postgres.say(session, sql)
+            steps.append(((session, sql), result, expected))
+            comparable = [
                 sorted(map(str, answer)) if isinstance(answer, list) else answer[0] if isinstance(answer, tuple) else answer
-                for answer in (mine, theirs)
+                for answer in (result, expected)
             ]
-            assert alike[0] == alike[1], differences
-            used += "CURRENT OF" in sql and bool(mine)
+            assert comparable[0] == comparable[1], steps
+            used += "CURRENT OF" in sql and bool(result)
         for play in plays:
             play.say("a", "ROLLBACK")
     assert used > 5
@@ -304,7 +309,7 @@ def test_cursors_may_have_hostile_names(plays: tuple[Play, Play]) -> None:
             play.run([("a", "SAVEPOINT s"), ("a", f"UPDATE t SET b = 'y' WHERE CURRENT OF {quoted}"), ("a", "ROLLBACK TO s")])
             play.run([("a", f"DECLARE {quoted} CURSOR FOR SELECT * FROM t"), ("a", f"MOVE {quoted}")])
             play.run([("a", f"UPDATE t SET b = b || 'y' WHERE CURRENT OF {quoted} RETURNING *"), ("a", "ROLLBACK TO s")])
-    assert plays[0].said == plays[1].said
+    assert plays[0].results == plays[1].results
 
 
 def test_changes_through_a_cursor_are_replicated(node: Server, postgres: Server) -> None:

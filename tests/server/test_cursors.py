@@ -50,7 +50,7 @@ def test_large_cursor_with_hold_or_scroll_is_limited_by_temp_file_limit(node: Se
 
 
 def test_cursor_of_a_driver_is_described_scrolls_and_survives_an_error_after_a_savepoint(server: Server) -> None:
-    """psycopg describes the portal of a cursor that DECLARE has made."""
+    """psycopg describes the portal of a cursor that DECLARE has created."""
     with psycopg.connect(server.conninfo(server.new_database())) as session:
         with session.cursor("forth", scrollable=True) as cursor:
             cursor.execute("SELECT g FROM generate_series(1, 20) g ORDER BY g")
@@ -74,7 +74,7 @@ def test_cursor_of_a_driver_is_described_scrolls_and_survives_an_error_after_a_s
 
 
 def run(link: psycopg.Connection, *messages: tuple[str, Any]) -> list[Any]:
-    """What each of the functions of libpq gives: rows, or SQLSTATE and message."""
+    """Return the result of each libpq call: rows, or SQLSTATE and message."""
     results: list[Any] = []
     for name, arguments in messages:
         answer = getattr(link.pgconn, name)(*arguments)
@@ -143,7 +143,7 @@ def _query(text: str) -> bytes:
 
 
 def _answers(client: socket.socket) -> list[bytes]:
-    """The command tags, first columns of rows and SQLSTATEs up to ReadyForQuery."""
+    """Return the command tags, the first columns of rows and the SQLSTATEs up to ReadyForQuery."""
     answers, stream = [], client.makefile("rb")
     while (head := stream.read(5))[:1] != b"Z":
         body = stream.read(struct.unpack("!i", head[1:])[0] - 4)

@@ -15,7 +15,7 @@ from tests.server.play import Play, Step
 
 
 class Pair(NamedTuple):
-    """Two statements about one object, what they need, and what is asked at the end."""
+    """Two concurrent statements about one object, the statements that prepare them, and the query that shows the outcome."""
 
     first: str
     second: str
@@ -42,9 +42,9 @@ PARTS = ("SELECT inhrelid::regclass::text, inhparent::regclass::text FROM pg_inh
          " ('root', 'part', 'n') ORDER BY 1")  # fmt: skip
 
 
-def both(name: str, uses: str, goes: str, before: str, *after: str) -> dict[str, Pair]:
-    """Both orders of a statement that uses an object and one by which it goes."""
-    return {f"{name}, used first": Pair(uses, goes, before, after), f"{name}, gone first": Pair(goes, uses, before, after)}
+def both(name: str, use: str, drop: str, before: str, *after: str) -> dict[str, Pair]:
+    """Return pairs in both orders of a statement that uses an object and a statement that drops or changes it."""
+    return {f"{name}, used first": Pair(use, drop, before, after), f"{name}, dropped first": Pair(drop, use, before, after)}
 
 
 PAIRS: dict[str, Pair] = {
@@ -123,7 +123,7 @@ def played(play: Play, pair: Pair, end: str) -> list[tuple[str, str, Any]]:
 
 
 def _shown(answer: Any) -> Any:
-    """Without oids: PostgreSQL has no name at hand for what went while it waited."""
+    """Return the results without oids: PostgreSQL cannot name an object that was dropped while it waited."""
     if not isinstance(answer, tuple):
         return answer
     state, message, detail = answer
@@ -143,28 +143,28 @@ def test_second_session_waits_for_the_first_and_sees_its_change(plays: tuple[Pla
 
 STRONGER: dict[str, tuple[Pair, str]] = {
     "type of a column": (Pair("CREATE TABLE n (a e)", "DROP TYPE e", "CREATE TYPE e AS ENUM ('a')"), "2BP01"),
-    "type that goes": (Pair("DROP TYPE e", "CREATE TABLE n (a e)", "CREATE TYPE e AS ENUM ('a')"), "42704"),
+    "dropped type of a column": (Pair("DROP TYPE e", "CREATE TABLE n (a e)", "CREATE TYPE e AS ENUM ('a')"), "42704"),
     "type of an array": (Pair("CREATE TABLE n (a e[])", "DROP TYPE e", "CREATE TYPE e AS ENUM ('a')"), "2BP01"),
     "type of a domain": (Pair("CREATE DOMAIN d AS e", "DROP TYPE e", "CREATE TYPE e AS ENUM ('a')"), "2BP01"),
     "domain of an added column": (Pair("ALTER TABLE one ADD c d", "DROP DOMAIN d", f"{TABLES}; CREATE DOMAIN d AS int"), "2BP01"),
-    "domain that goes": (Pair("DROP DOMAIN d", "ALTER TABLE one ADD c d", f"{TABLES}; CREATE DOMAIN d AS int"), "42704"),
+    "dropped domain of an added column": (Pair("DROP DOMAIN d", "ALTER TABLE one ADD c d", f"{TABLES}; CREATE DOMAIN d AS int"), "42704"),
     "schema of a type": (Pair("CREATE TYPE s.e AS ENUM ('a')", "DROP SCHEMA s", SCHEMA), "2BP01"),
     "schema that a type moves to": (Pair("ALTER TYPE e SET SCHEMA s", "DROP SCHEMA s", f"{SCHEMA}; CREATE TYPE e AS ENUM ('a')"), "2BP01"),
-    "schema that goes from below a type": (Pair("DROP SCHEMA s", "CREATE DOMAIN s.d AS int", SCHEMA), "3F000"),
-    "schema that is renamed": (Pair("ALTER SCHEMA s RENAME TO n", "CREATE TABLE s.t (a int)", SCHEMA), "3F000"),
+    "dropped schema of a domain": (Pair("DROP SCHEMA s", "CREATE DOMAIN s.d AS int", SCHEMA), "3F000"),
+    "renamed schema of a table": (Pair("ALTER SCHEMA s RENAME TO n", "CREATE TABLE s.t (a int)", SCHEMA), "3F000"),
     "sequence of a default": (Pair("CREATE TABLE n (a int DEFAULT nextval('q'))", "DROP SEQUENCE q", SEQUENCE), "2BP01"),
     "sequence of an altered default": (Pair("ALTER TABLE one ALTER b SET DEFAULT nextval('q')", "DROP SEQUENCE q", SEQUENCE), "2BP01"),
-    "sequence that goes": (Pair("DROP SEQUENCE q", "CREATE TABLE n (a int DEFAULT nextval('q'))", SEQUENCE), "42P01"),
-    "sequence that is renamed": (Pair("ALTER SEQUENCE q RENAME TO r", "ALTER TABLE one ALTER b SET DEFAULT nextval('q')", SEQUENCE), "42P01"),
-    "role that is renamed": (
+    "dropped sequence of a default": (Pair("DROP SEQUENCE q", "CREATE TABLE n (a int DEFAULT nextval('q'))", SEQUENCE), "42P01"),
+    "renamed sequence of a default": (Pair("ALTER SEQUENCE q RENAME TO r", "ALTER TABLE one ALTER b SET DEFAULT nextval('q')", SEQUENCE), "42P01"),
+    "renamed role": (
         Pair("ALTER ROLE dependents_one RENAME TO dependents_new", "GRANT SELECT ON one TO dependents_one", ROLE,
              ("DROP ROLE IF EXISTS dependents_one, dependents_two, dependents_new",)),
         "42704",
     ),
-    "role that is dropped twice": (
+    "role dropped twice": (
         Pair("DROP ROLE dependents_one", "DROP ROLE dependents_one", ROLE, ("DROP ROLE dependents_two",)), "42704"
     ),
-    "member that goes": (
+    "dropped member": (
         Pair("DROP ROLE dependents_one", "GRANT dependents_two TO dependents_one", ROLE, ("DROP ROLE dependents_two",)), "42704"
     ),
 }  # fmt: skip
@@ -223,7 +223,7 @@ def test_concurrent_users_of_an_object_do_not_wait_for_each_other(plays: tuple[P
 
 
 PLAYS: dict[str, list[Step]] = {
-    "who uses a table writes to it while another waits to drop it": [
+    "a session that has used a table writes to it while another session waits to drop it": [
         ("a", TABLES),
         ("a", "BEGIN"),
         ("a", "CREATE VIEW w AS SELECT a FROM one"),
@@ -234,7 +234,7 @@ PLAYS: dict[str, list[Step]] = {
         ("b", ""),
         ("a", "TABLE one"),
     ],
-    "who writes to a table uses it while another waits to drop it": [
+    "a session that has written to a table uses it while another session waits to drop it": [
         ("a", TABLES),
         ("a", "BEGIN"),
         ("a", "INSERT INTO one VALUES (1, 1)"),
@@ -245,7 +245,7 @@ PLAYS: dict[str, list[Step]] = {
         ("b", ""),
         ("a", "TABLE w"),
     ],
-    "two who use a schema and drop it are a deadlock": [
+    "two sessions that use a schema and drop it are a deadlock": [
         ("a", SCHEMA),
         ("a", "BEGIN"),
         ("a", "SET LOCAL deadlock_timeout = '10s'"),
@@ -259,7 +259,7 @@ PLAYS: dict[str, list[Step]] = {
         ("a", ""),
         ("a", "COMMIT"),
     ],
-    "the wait for who uses an object ends at lock_timeout": [
+    "the wait for a session that uses an object ends at lock_timeout": [
         ("a", SCHEMA),
         ("a", "BEGIN"),
         ("a", "CREATE TABLE s.t (a int)"),
@@ -278,7 +278,7 @@ PLAYS: dict[str, list[Step]] = {
         ("a", "COMMIT PREPARED 'dependents'"),
         ("b", ""),
     ],
-    "what is skipped is told once, though the statement waits": [
+    "a statement that waits sends the notice about a skipped object once": [
         ("a", SCHEMA),
         ("a", "BEGIN"),
         ("a", "DROP SCHEMA s"),
@@ -339,7 +339,7 @@ def test_default_privileges_of_two_sessions_have_different_oids(node: Server) ->
             ("a", "SELECT count(*), count(DISTINCT oid) FROM pg_default_acl"),
         ]
     )  # fmt: skip
-    assert play.said[-1][2] == [(2, 2)]
+    assert play.results[-1][2] == [(2, 2)]
     play.close()
 
 

@@ -64,7 +64,7 @@ Scene: TypeAlias = tuple[Server, str]
 
 @pytest.fixture(scope="module", params=["postgres", "node"])
 def scene(request: pytest.FixtureRequest, postgres: Server, node: Server) -> Iterator[Scene]:
-    """A server and its database: first the PostgreSQL, then the node."""
+    """A server and its database, first PostgreSQL and then the node."""
     server = {"postgres": postgres, "node": node}[request.param]
     database = server.new_database()
     server.psql(database, MADE)
@@ -140,7 +140,7 @@ def test_view_can_use_a_type_whose_schema_the_role_may_not_use(scene: Scene) -> 
 
 
 def answered(connection: psycopg.Connection, statement: str) -> str:
-    """The SQLSTATE."""
+    """Return the SQLSTATE."""
     try:
         connection.execute(statement)  # type: ignore[call-overload]
     except psycopg.Error as error:

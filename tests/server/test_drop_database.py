@@ -11,18 +11,18 @@ import pytest
 from psycopg import sql
 from tests.conftest import PG_BIN, Server, until
 
-Said = list[tuple[str, Any]]
+Results = list[tuple[str, Any]]
 
 
 class Script:
-    """What sessions are answered; the names of databases and slots are those of this run."""
+    """Statements and their results. The names of databases and slots differ in each run, so they are replaced."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
         self.database = server.new_database()
         self.slot = f"slot_of_{self.database}"
         self.admin = psycopg.connect(server.conninfo(), autocommit=True)
-        self.said: Said = []
+        self.results: Results = []
 
     def __enter__(self) -> Self:
         return self
@@ -31,19 +31,19 @@ class Script:
         self.admin.close()
 
     def ask(self, text: str, session: psycopg.Connection[Any] | None = None) -> None:
-        """Says something with DB and SLOT for the names."""
+        """Run a statement in which DB and SLOT stand for the names."""
         names = {"DB": self.database, "SLOT": self.slot}
         query = text
         for word, name in names.items():
             query = query.replace(word, name)
         try:
             done = (session or self.admin).execute(query.encode())
-            self.said.append((text, done.fetchall() if done.description else done.statusmessage))
+            self.results.append((text, done.fetchall() if done.description else done.statusmessage))
         except psycopg.Error as error:
             message = str(error.diag.message_primary)
             for word, name in names.items():
                 message = message.replace(name, word)
-            self.said.append((text, (error.sqlstate, message, error.diag.message_detail)))
+            self.results.append((text, (error.sqlstate, message, error.diag.message_detail)))
 
     def connect(self) -> psycopg.Connection[Any]:
         return psycopg.connect(self.server.conninfo(self.database), autocommit=True)
@@ -53,7 +53,7 @@ SLOTS = "SELECT active FROM pg_replication_slots WHERE slot_name = 'SLOT'"
 
 
 def test_database_with_a_slot_is_dropped_as_in_postgresql(node: Server, postgres: Server) -> None:
-    def run(server: Server) -> Said:
+    def run(server: Server) -> Results:
         with Script(server) as script:
             with script.connect() as inside:
                 script.ask("SELECT 1 FROM pg_create_logical_replication_slot('SLOT', 'pgoutput')", inside)
@@ -66,13 +66,13 @@ def test_database_with_a_slot_is_dropped_as_in_postgresql(node: Server, postgres
             with script.connect() as inside:
                 script.ask("SELECT 1 FROM pg_create_logical_replication_slot('SLOT', 'pgoutput')", inside)
                 script.ask("SELECT pg_drop_replication_slot('SLOT')", inside)
-            return script.said
+            return script.results
 
     assert run(node) == run(postgres)
 
 
 def test_database_with_an_active_slot_cannot_be_dropped(node: Server, postgres: Server) -> None:
-    def run(server: Server) -> Said:
+    def run(server: Server) -> Results:
         with Script(server) as script:
             with script.connect() as inside:
                 script.ask("CREATE PUBLICATION p FOR ALL TABLES", inside)
@@ -89,13 +89,13 @@ def test_database_with_an_active_slot_cannot_be_dropped(node: Server, postgres: 
                 receiver.terminate()
             until(lambda: script.admin.execute(active.encode()).fetchone() == (False,), "the walsender streams on")
             script.ask("DROP DATABASE DB")
-            return script.said
+            return script.results
 
     assert run(node) == run(postgres)
 
 
 def test_database_with_a_subscription_cannot_be_dropped(node: Server, postgres: Server) -> None:
-    def run(server: Server) -> Said:
+    def run(server: Server) -> Results:
         with Script(server) as script:
             with script.connect() as inside:
                 script.ask("CREATE SUBSCRIPTION s CONNECTION 'dbname=x' PUBLICATION p WITH (connect = false)", inside)
@@ -105,14 +105,14 @@ def test_database_with_a_subscription_cannot_be_dropped(node: Server, postgres: 
                 script.ask("ALTER SUBSCRIPTION s SET (slot_name = NONE)", inside)
                 script.ask("DROP SUBSCRIPTION s", inside)
             script.ask("DROP DATABASE DB")
-            return script.said
+            return script.results
 
     assert run(node) == run(postgres)
 
 
 @pytest.mark.slow
 def test_sessions_and_prepared_transactions_that_use_the_database_are_counted(node: Server, postgres: Server) -> None:
-    def run(server: Server) -> Said:
+    def run(server: Server) -> Results:
         with Script(server) as script:
             with script.connect() as inside, script.connect():
                 script.ask("CREATE TABLE t (a int)", inside)
@@ -129,7 +129,7 @@ def test_sessions_and_prepared_transactions_that_use_the_database_are_counted(no
             script.admin.execute(sql.SQL("SELECT pg_terminate_backend({})").format(leaving.info.backend_pid))
             script.ask("DROP DATABASE DB")
             leaving.close()
-            return script.said
+            return script.results
 
     with ThreadPoolExecutor() as both:  # each waits some seconds for sessions that might leave, four times
         ours, native = both.map(run, (node, postgres))
@@ -150,7 +150,7 @@ def test_files_of_a_dropped_database_are_removed(node: Server) -> None:
         folder = node.data / "base" / str(oid_row[0])
         assert list(folder.iterdir())
         script.ask("DROP DATABASE DB")
-        assert script.said == [("DROP DATABASE DB", "DROP DATABASE")]
+        assert script.results == [("DROP DATABASE DB", "DROP DATABASE")]
         # another session's transaction may still read what was there before; what it held goes at a checkpoint
         until(lambda: script.admin.execute("CHECKPOINT") and not list(folder.glob("*")), "the files of the database are still there")
         elsewhere.execute("SELECT pg_drop_replication_slot(%s)", (other_script.slot,))

@@ -38,7 +38,7 @@ INSERT INTO t VALUES (1, 'grün', '{é,x,NULL}', '{"ä": "ß"}'), (2, '€', NUL
 
 
 def or_message(convert: Any, text: Any) -> Any:
-    """What comes out, or the error's words."""
+    """Return the result, or the error's message."""
     try:
         return convert(text)
     except PostgresError as error:
@@ -82,7 +82,7 @@ def test_text_of_a_stream_is_text_after_conversion() -> None:
 
 
 def result(link: psycopg.Connection, sql: bytes, *values: bytes, binary: bool = False) -> Any:
-    """Names and rows, or SQLSTATE and message, as they come; values go and come in text or in binary."""
+    """Return names and rows, or SQLSTATE and message, as bytes. Parameters and results are in text or binary format."""
     result_of_libpq = link.pgconn.exec_params(sql, list(values), param_formats=[int(binary)] * len(values), result_format=int(binary))
     if result_of_libpq.error_message:
         return tuple((result_of_libpq.error_field(field) or b"").decode("ascii") for field in (67, 77))

@@ -19,7 +19,7 @@ def link(node: Server) -> Any:
 
 
 def steps(node: dict[str, Any]) -> list[dict[str, Any]]:
-    """A step and all below it."""
+    """Yield a step of the plan and all steps below it."""
     return [node, *(step for inner in node.get("Plans", []) for step in steps(inner))]
 
 

@@ -41,7 +41,7 @@ def fails(session: Session, script: str, sqlstate: str) -> str:
 
 @pytest.fixture
 def copied(session: Session, tmp_path: Path) -> Path:
-    """A Delta table with the rows 1:x and 2:y, made without Spark."""
+    """Create a Delta table with the rows 1:x and 2:y, without Spark."""
     session.sql(f"CREATE TABLE original {COLUMNS}; INSERT INTO original VALUES (1, 'x'), (2, 'y')")
     path = session.sql("SELECT path FROM headgate.snapshot() WHERE name = 'original'")
     return Path(shutil.copytree(path, tmp_path / "lake" / "t"))

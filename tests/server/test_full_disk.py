@@ -18,7 +18,7 @@ from tests.disk import Disk
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A folder for a node; not below pytest's own."""
+    """A folder for a node, outside pytest's own folders."""
     folder = Path(tempfile.mkdtemp(prefix="headgate-test-"))
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
@@ -26,7 +26,7 @@ def place() -> Iterator[Path]:
 
 @pytest.fixture
 def disk(place: Path) -> Iterator[Disk]:
-    """The disk on which the node's data directory lies."""
+    """The disk of the node's data directory."""
     data_disk = Disk(place / "data", 200)
     yield data_disk
     data_disk.end()
@@ -44,7 +44,7 @@ def node(place: Path, disk: Disk) -> Iterator[NodeServer]:
 
 
 def outcome(session: psycopg.Connection[Any], statements: str) -> tuple[str | None, str, str | None] | None:
-    """The SQLSTATE, message and hint with which one of the statements failed; None if all went well."""
+    """Return the SQLSTATE, message and hint of the first statement that fails, or None."""
     try:
         for statement in statements.split(";"):
             session.execute(statement.encode())

@@ -98,7 +98,9 @@ def recorded_with(postgres: Server) -> list[bytes]:
             with session.pipeline():
                 session.execute("SELECT 1")
                 session.execute("SELECT 2")
-        return list(tap.said) + [frame for path in sorted(CONVERSATIONS.glob("*.frames")) for frame in frames(bytearray(path.read_bytes()))]
+        return list(tap.client_frames) + [
+            frame for path in sorted(CONVERSATIONS.glob("*.frames")) for frame in frames(bytearray(path.read_bytes()))
+        ]
 
 
 @pytest.fixture(scope="module")

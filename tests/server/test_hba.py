@@ -81,7 +81,7 @@ INCLUDED = {"users": 'ann, "bob"\n# nobody\ncarol @more', "more": "dora", "neste
 
 @contextlib.contextmanager
 def access(server: Server, text: str, **included: str) -> Iterator[Path]:
-    """The server's rules replaced, and files beside them; not read again."""
+    """Replace the server's access rules and the files next to them, without a reload."""
     path = server.data / "pg_hba.conf"
     rules_before = path.read_text()
     for name, words in included.items():
@@ -110,7 +110,7 @@ def test_each_line_is_read_as_postgresql_reads_it(node: Server, postgres: Server
 
 
 def told(value: object, paths: list[tuple[str, str]]) -> object:
-    """Without the name of the data directory."""
+    """Return the message without the name of the data directory."""
     for path, name in paths:
         value = value.replace(path, name) if isinstance(value, str) else value
     return value
@@ -153,8 +153,8 @@ def test_invalid_maps_are_logged_and_the_old_ones_stay_in_force(server: Server) 
     maps_before = path.read_text()
     path.write_text("m ann\n")
     server.psql("postgres", "SELECT pg_reload_conf()")
-    until(lambda: log.said("pg_ident.conf was not reloaded"), "the invalid file is not reported")
-    assert log.said(f'missing entry in file "{path}" at end of line 1')
+    until(lambda: log.matching("pg_ident.conf was not reloaded"), "the invalid file is not reported")
+    assert log.matching(f'missing entry in file "{path}" at end of line 1')
     path.write_text(maps_before)
 
 
@@ -194,7 +194,7 @@ def test_invalid_file_leaves_the_rules_in_force(server: Server, line: str) -> No
     log = Log(server)
     with access(server, f"{line}\nhost all all all reject\n") as path:
         server.psql("postgres", "SELECT pg_reload_conf()")
-        until(lambda: log.said("pg_hba.conf was not reloaded"), f"the invalid file is not reported: {log.entries()}")
+        until(lambda: log.matching("pg_hba.conf was not reloaded"), f"the invalid file is not reported: {log.entries()}")
         assert server.psql("postgres", "SELECT 1") == "1"
     [complaint] = [entry for entry in log.entries() if "nosuch" in entry.message or "end-of-line" in entry.message]
     name = str(path.parent)
@@ -213,8 +213,8 @@ def test_empty_file_is_not_used(server: Server) -> None:
     log = Log(server)
     with access(server, "# nothing\n") as path:
         server.psql("postgres", "SELECT pg_reload_conf()")
-        until(lambda: log.said("pg_hba.conf was not reloaded"), "the invalid file is not reported")
-        assert log.said(f'configuration file "{path}" contains no entries')
+        until(lambda: log.matching("pg_hba.conf was not reloaded"), "the invalid file is not reported")
+        assert log.matching(f'configuration file "{path}" contains no entries')
 
 
 # ---- which line fits ------------------------------------------------------------------------------------

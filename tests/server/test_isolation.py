@@ -23,7 +23,7 @@ PARTITIONED: list[Step] = [
 
 
 def refused(*statements: str) -> list[Step]:
-    """A transaction whose snapshot is older than what another has committed says each of them, and takes it back."""
+    """Return steps that show that a transaction with an older snapshot fails with each of these statements, and roll it back."""
     tables = (
         "CREATE TABLE k (a int); CREATE UNIQUE INDEX ke ON k (abs(a)); INSERT INTO k VALUES (1)",
         "CREATE TABLE p (a numeric PRIMARY KEY); CREATE TABLE n (a int REFERENCES p); INSERT INTO p VALUES (1), (2); INSERT INTO n VALUES (1)",
@@ -41,7 +41,7 @@ def refused(*statements: str) -> list[Step]:
 
 
 PLAYS: dict[str, list[Step]] = {
-    "a key of a row that the snapshot does not show is taken": refused(
+    "an INSERT of a key that the snapshot does not show is rejected": refused(
         "INSERT INTO t VALUES (3, 0)",
         "INSERT INTO t SELECT i, 0 FROM generate_series(3, 12000) i",
         "MERGE INTO t USING (VALUES (1), (3)) v (k) ON a = k WHEN NOT MATCHED THEN INSERT VALUES (k, 0)",
@@ -49,12 +49,12 @@ PLAYS: dict[str, list[Step]] = {
         "INSERT INTO k VALUES (3)",
         "UPDATE k SET a = 3",
     ),
-    "a foreign key and a domain hold for rows that the snapshot does not show": refused(
+    "foreign keys and domains are checked for rows that the snapshot does not show": refused(
         "DELETE FROM p WHERE a = 2",
         "ALTER TABLE x ADD FOREIGN KEY (a) REFERENCES t",
         "ALTER DOMAIN d ADD CHECK (VALUE < 2)",
     ),
-    "a label of an enum is renamed in rows that the snapshot does not show": [
+    "renaming a label of an enum changes rows that the snapshot does not show": [
         ("a", "CREATE TYPE e AS ENUM ('one', 'two'); CREATE TABLE z (n int, v e); INSERT INTO z VALUES (1, 'one')"),
         *BEGIN,
         ("b", "INSERT INTO z VALUES (2, 'one')"),
@@ -62,7 +62,7 @@ PLAYS: dict[str, list[Step]] = {
         ("a", "COMMIT"),
         ("a", "SELECT * FROM z ORDER BY n"),
     ],
-    "a snapshot keeps what it showed, beside rows of its own": [
+    "a snapshot stays the same, except for the transaction's own rows": [
         *BEGIN,
         ("b", "INSERT INTO t VALUES (3, 3)"),
         ("b", "UPDATE t SET c = 'b' WHERE a = 1"),
@@ -71,7 +71,7 @@ PLAYS: dict[str, list[Step]] = {
         ("a", CONTENTS),
         ("a", "COMMIT"),
     ],
-    "a row of a snapshot that nobody has changed may be changed": [
+    "a row of a snapshot can be changed if no other transaction has changed it": [
         *BEGIN,
         ("b", "UPDATE t SET c = 'b' WHERE a = 1"),
         ("a", "UPDATE t SET c = 'a' WHERE a = 2"),
@@ -81,20 +81,20 @@ PLAYS: dict[str, list[Step]] = {
         ("a", CONTENTS),
         ("a", "COMMIT"),
     ],
-    "a row of a snapshot that another has changed may not": [
+    "a row of a snapshot that another transaction has changed cannot be changed": [
         *BEGIN,
         ("b", "UPDATE t SET c = 'b' WHERE a = 1"),
         ("a", "UPDATE t SET c = 'a' WHERE a = 1"),
         ("a", "ROLLBACK"),
     ],
-    "nor one that another has deleted": [
+    "a row of a snapshot that another transaction has deleted cannot be changed": [
         *BEGIN,
         ("b", "DELETE FROM t WHERE a = 1"),
         ("a", "INSERT INTO t VALUES (7, 7)"),
         ("a", "UPDATE t SET c = 'a' WHERE a = 1"),
         ("a", "ROLLBACK"),
     ],
-    "who waits for a change of his row fails when it is committed": [
+    "REPEATABLE READ fails after it has waited for a committed change of its row": [
         *BEGIN,
         ("b", "BEGIN"),
         ("b", "UPDATE t SET c = 'b' WHERE a = 1"),
@@ -103,7 +103,7 @@ PLAYS: dict[str, list[Step]] = {
         ("a", ""),
         ("a", "ROLLBACK"),
     ],
-    "and goes on when it is rolled back": [
+    "REPEATABLE READ continues after it has waited for a change of its row that is rolled back": [
         *BEGIN,
         ("b", "BEGIN"),
         ("b", "UPDATE t SET c = 'b' WHERE a = 1"),
@@ -112,7 +112,7 @@ PLAYS: dict[str, list[Step]] = {
         ("a", ""),
         ("a", "COMMIT"),
     ],
-    "a savepoint gives a snapshot back with the rows before it": [
+    "ROLLBACK TO keeps the snapshot and the transaction's rows before the savepoint": [
         *BEGIN,
         ("b", "INSERT INTO t VALUES (3, 3)"),
         ("a", "DELETE FROM t WHERE a = 0"),
@@ -123,7 +123,7 @@ PLAYS: dict[str, list[Step]] = {
         ("a", CONTENTS),
         ("a", "COMMIT"),
     ],
-    "READ COMMITTED sees what each statement finds": [
+    "READ COMMITTED takes a snapshot for each statement": [
         ("a", "BEGIN"),
         ("a", CONTENTS),
         ("b", "CREATE TABLE n (x int)"),
@@ -135,7 +135,7 @@ PLAYS: dict[str, list[Step]] = {
         ("a", "COMMIT"),
         ("a", "SELECT * FROM n ORDER BY 1"),
     ],
-    "who waits behind a new type writes values of that type": [
+    "a writer that waits for an altered type writes values of the new type": [
         ("b", "BEGIN"),
         ("b", "ALTER TABLE t ALTER b TYPE text"),
         ("a+", "INSERT INTO t VALUES (9, 9)"),
@@ -143,7 +143,7 @@ PLAYS: dict[str, list[Step]] = {
         ("a", ""),
         ("a", "UPDATE t SET c = b || '!' WHERE a > 1"),
     ],
-    "who waits behind a new name does not find the old one": [
+    "a writer that waits for a rename does not find the old name": [
         ("b", "BEGIN"),
         ("b", "ALTER TABLE t RENAME c TO cc"),
         ("a+", "INSERT INTO t (a, c) VALUES (9, 'x')"),
@@ -152,28 +152,28 @@ PLAYS: dict[str, list[Step]] = {
         ("a", "INSERT INTO t (a, cc) VALUES (9, 'x')"),
         ("a", "SELECT cc FROM t WHERE a = 9"),
     ],
-    "who waits behind a new CHECK keeps to it": [
+    "a writer that waits for a new CHECK is checked": [
         ("b", "BEGIN"),
         ("b", "ALTER TABLE t ADD CONSTRAINT small CHECK (b < 9)"),
         ("a+", "INSERT INTO t VALUES (9, 9)"),
         ("b", "COMMIT"),
         ("a", ""),
     ],
-    "who waits behind NOT NULL keeps to it": [
+    "a writer that waits for NOT NULL is checked": [
         ("b", "BEGIN"),
         ("b", "ALTER TABLE t ALTER b SET NOT NULL"),
         ("a+", "UPDATE t SET b = NULL WHERE a = 1"),
         ("b", "COMMIT"),
         ("a", ""),
     ],
-    "who waits behind a new key keeps to it": [
+    "a writer that waits for a new key is checked": [
         ("b", "BEGIN"),
         ("b", "ALTER TABLE t ADD UNIQUE (b)"),
         ("a+", "INSERT INTO t VALUES (9, 1)"),
         ("b", "COMMIT"),
         ("a", ""),
     ],
-    "who waits behind a dropped table does not find it": [
+    "a writer that waits for DROP TABLE does not find the table": [
         ("b", "BEGIN"),
         ("b", "DROP TABLE t"),
         ("a+", "INSERT INTO t VALUES (9, 9)"),
@@ -181,14 +181,14 @@ PLAYS: dict[str, list[Step]] = {
         ("a", ""),
         ("b", "CREATE TABLE t (a int)"),
     ],
-    "who waits behind an alteration that is rolled back goes on as he was": [
+    "a writer that waits for an ALTER that is rolled back uses the old definition": [
         ("b", "BEGIN"),
         ("b", "ALTER TABLE t DROP COLUMN c"),
         ("a+", "INSERT INTO t VALUES (9, 9, 'x')"),
         ("b", "ROLLBACK"),
         ("a", ""),
     ],
-    "a row of a snapshot that another has changed cannot be locked": [
+    "a row of a snapshot that another transaction has changed cannot be locked": [
         *BEGIN,
         ("b", "INSERT INTO t VALUES (3, 3)"),
         ("a", "SELECT * FROM t WHERE a = 1 FOR UPDATE"),
@@ -207,13 +207,13 @@ PLAYS: dict[str, list[Step]] = {
         ("a", "INSERT INTO t VALUES (3, 4) ON CONFLICT (a) DO UPDATE SET b = t.b + 1"),
         ("a", "ROLLBACK"),
     ],
-    "nor does it keep one out": [
+    "ON CONFLICT DO NOTHING fails on a row that a snapshot does not show": [
         *BEGIN,
         ("b", "INSERT INTO t VALUES (3, 3)"),
         ("a", "INSERT INTO t VALUES (3, 4) ON CONFLICT DO NOTHING"),
         ("a", "ROLLBACK"),
     ],
-    "nor is it deleted with its parent": [
+    "a cascade does not delete a row that a snapshot does not show": [
         ("a", "CREATE TABLE child (n int REFERENCES t ON DELETE CASCADE)"),
         ("a", REPEATABLE[1]),
         ("a", "SELECT * FROM child"),
@@ -221,7 +221,7 @@ PLAYS: dict[str, list[Step]] = {
         ("a", "DELETE FROM t WHERE a = 1"),
         ("a", "ROLLBACK"),
     ],
-    "who waits behind an UPDATE gives all rows a new column": [
+    "ADD COLUMN that waits for an UPDATE adds the column to all rows": [
         ("b", "BEGIN"),
         ("b", "UPDATE t SET b = 9 WHERE a = 1"),
         REPEATABLE,
@@ -230,7 +230,7 @@ PLAYS: dict[str, list[Step]] = {
         ("a", ""),
         ("a", "COMMIT"),
     ],
-    "who waits behind a dropped table that was made again writes to that": [
+    "a writer that waits for a table that is dropped and created again writes to the new one": [
         ("b", "BEGIN"),
         ("b", "DROP TABLE t"),
         ("b", "CREATE TABLE t (a int, n int)"),
@@ -238,7 +238,7 @@ PLAYS: dict[str, list[Step]] = {
         ("b", "COMMIT"),
         ("a", ""),
     ],
-    "who waits behind a new name while his rows for another table are pending looks it up again": [
+    "a writer with pending rows of another table looks a name up again after it has waited for a rename": [
         ("a", "CREATE TABLE o (n int)"),
         ("a", "BEGIN"),
         ("a", "INSERT INTO o VALUES (1)"),
@@ -250,7 +250,7 @@ PLAYS: dict[str, list[Step]] = {
         ("a", "COMMIT"),
         ("a", "SELECT n, cc FROM o, t WHERE a = 9"),
     ],
-    "who waits with the first statement of REPEATABLE READ sees what he waited for": [
+    "the first statement of REPEATABLE READ sees the change for which it waits": [
         ("b", "BEGIN"),
         ("b", "ALTER TABLE t ADD d int DEFAULT 4"),
         REPEATABLE,
@@ -260,7 +260,7 @@ PLAYS: dict[str, list[Step]] = {
         ("a", CONTENTS),
         ("a", "COMMIT"),
     ],
-    "who waits behind a partition that is detached has no place for his row": [
+    "a writer that waits for DETACH PARTITION finds no partition for its row": [
         *PARTITIONED,
         ("b", "BEGIN"),
         ("b", "ALTER TABLE r DETACH PARTITION r1"),
@@ -269,7 +269,7 @@ PLAYS: dict[str, list[Step]] = {
         ("a", ""),
         ("a", "SELECT * FROM r1"),
     ],
-    "who waits behind a partition that is dropped has none either": [
+    "a writer that waits for DROP of a partition finds no partition for its row": [
         *PARTITIONED,
         ("b", "BEGIN"),
         ("b", "DROP TABLE r1"),
@@ -277,7 +277,7 @@ PLAYS: dict[str, list[Step]] = {
         ("b", "COMMIT"),
         ("a", ""),
     ],
-    "who waits behind a partition that is cut from the default one does not write into that": [
+    "a writer that waits for a partition that is split from the default one writes to the new one": [
         *PARTITIONED,
         ("a", "CREATE TABLE r3 (a int)"),
         ("b", "BEGIN"),
@@ -288,7 +288,7 @@ PLAYS: dict[str, list[Step]] = {
         ("a", "INSERT INTO r VALUES (3)"),
         ("a", "SELECT tableoid::regclass::text, a FROM r ORDER BY 1"),
     ],
-    "who waits to detach a partition keeps no other from writers": [
+    "DETACH PARTITION that waits does not block writers of other partitions": [
         *PARTITIONED,
         ("a", "BEGIN"),
         ("a", "INSERT INTO rd VALUES (9)"),
@@ -298,7 +298,7 @@ PLAYS: dict[str, list[Step]] = {
         ("b", ""),
         ("a", "SELECT * FROM r"),
     ],
-    "who waits to attach a partition keeps no other from writers": [
+    "ATTACH PARTITION that waits does not block writers of other partitions": [
         *PARTITIONED,
         ("a", "CREATE TABLE r3 (a int)"),
         ("a", "BEGIN"),
@@ -309,14 +309,14 @@ PLAYS: dict[str, list[Step]] = {
         ("b", ""),
         ("a", "SELECT * FROM r ORDER BY a"),
     ],
-    "who waits for a row of his keys goes on with what it is by then": [
+    "a statement by key that waits for a row uses the row as it is after the wait": [
         ("b", "BEGIN"),
         ("b", "UPDATE t SET b = b + 10, c = 'b' WHERE a = 1"),
         ("a+", "UPDATE t SET b = b + 100 WHERE a IN (1, 7) AND b < 50 RETURNING a, b"),
         ("b", "COMMIT"),
         ("a", ""),
     ],
-    "nor does he find a key that another has deleted meanwhile, or has given to a row": [
+    "a statement by key that waits does not find a key that was deleted or changed meanwhile": [
         ("b", "BEGIN"),
         ("b", "DELETE FROM t WHERE a = 1"),
         ("b", "UPDATE t SET a = 8 WHERE a = 2"),
@@ -324,7 +324,7 @@ PLAYS: dict[str, list[Step]] = {
         ("b", "COMMIT"),
         ("a", ""),
     ],
-    "a snapshot shows a key as it was, with rows of its own that are pending": [
+    "a look-up by key uses the snapshot and the transaction's pending rows": [
         *BEGIN,
         ("a", "INSERT INTO t VALUES (5, 5)"),
         ("b", "UPDATE t SET b = 7 WHERE a = 1"),
@@ -335,7 +335,7 @@ PLAYS: dict[str, list[Step]] = {
         ("a", "UPDATE t SET b = 8 WHERE a = 5 RETURNING *"),
         ("a", "COMMIT"),
     ],
-    "who waits behind a dropped key does not rely on it": [
+    "a writer that waits for DROP of a key does not use the key": [
         ("b", "BEGIN"),
         ("b", "ALTER TABLE t DROP CONSTRAINT t_pkey"),
         ("b", "INSERT INTO t VALUES (1, 5)"),
@@ -343,7 +343,7 @@ PLAYS: dict[str, list[Step]] = {
         ("b", "COMMIT"),
         ("a", ""),
     ],
-    "a transaction that began before a domain was altered keeps to it": [
+    "ALTER DOMAIN applies to transactions that began earlier": [
         ("a", "CREATE DOMAIN d AS int; CREATE TABLE x (a d, b d DEFAULT 0)"),
         ("a", "BEGIN"),
         ("a", CONTENTS),
@@ -356,7 +356,7 @@ PLAYS: dict[str, list[Step]] = {
         ("a", "SELECT 7::d"),
         ("a", "ROLLBACK"),
     ],
-    "who waits behind a domain that is altered keeps to it": [
+    "a writer that waits for ALTER DOMAIN checks the new constraint": [
         ("a", "CREATE DOMAIN d AS int; CREATE DOMAIN dd AS d; CREATE TABLE x (a dd)"),
         ("b", "BEGIN"),
         ("b", "ALTER DOMAIN d ADD CONSTRAINT small CHECK (VALUE < 5)"),
@@ -365,7 +365,7 @@ PLAYS: dict[str, list[Step]] = {
         ("a", ""),
         ("a", "SELECT * FROM x"),
     ],
-    "who wants a number of a sequence that another restarts waits for him": [
+    "nextval waits for ALTER SEQUENCE RESTART of another transaction": [
         ("a", "CREATE TABLE x (a int GENERATED ALWAYS AS IDENTITY, b int); INSERT INTO x (b) VALUES (1), (2)"),
         ("b", "BEGIN"),
         ("b", "ALTER TABLE x ALTER a RESTART 50"),
@@ -379,7 +379,7 @@ PLAYS: dict[str, list[Step]] = {
         ("b", "COMMIT"),
         ("a", ""),
     ],
-    "a parent is not deleted beside a child that another is adding": [
+    "DELETE of a parent waits for a child that another transaction inserts": [
         ("a", "CREATE TABLE child (n int REFERENCES t)"),
         ("a", "BEGIN"),
         ("a", "INSERT INTO child VALUES (1)"),
@@ -388,7 +388,7 @@ PLAYS: dict[str, list[Step]] = {
         ("b", ""),
         ("a", "SELECT * FROM child"),
     ],
-    "a child is not added to a parent that another is deleting": [
+    "INSERT of a child waits for a parent that another transaction deletes": [
         ("a", "CREATE TABLE child (n int REFERENCES t)"),
         ("b", "BEGIN"),
         ("b", "DELETE FROM t WHERE a = 1"),
@@ -397,7 +397,7 @@ PLAYS: dict[str, list[Step]] = {
         ("a", ""),
         ("a", "SELECT * FROM child"),
     ],
-    "a type that a savepoint has taken back is there again": [
+    "a type that was dropped after a savepoint exists again after ROLLBACK TO": [
         ("a", "CREATE TYPE e AS ENUM ('one', 'two'); CREATE DOMAIN d AS int CHECK (VALUE > 0)"),
         *BEGIN,
         *[
@@ -429,7 +429,7 @@ PLAYS: dict[str, list[Step]] = {
         ("b", ""),
         ("b", "DELETE FROM t WHERE a = 1"),
     ],
-    "a serializable transaction that has missed a key in a table may try again": [
+    "a serializable transaction that has looked up a missing key can be retried": [
         ("a", "BEGIN ISOLATION LEVEL SERIALIZABLE"),
         ("b", "BEGIN ISOLATION LEVEL SERIALIZABLE"),
         ("a", "SELECT * FROM t WHERE a = 3"),
@@ -458,16 +458,19 @@ def test_concurrent_sessions_behave_as_in_postgresql(plays: tuple[Play, Play], n
 
 
 def _without_the_kind_of_change(results: list[tuple[str, str, Any]]) -> list[tuple[str, str, Any]]:
-    """A node does not tell whether the other has updated the row or deleted it."""
+    """Replace the words of PostgreSQL that say whether the other session has updated or deleted the row.
+
+    A node does not distinguish them.
+    """
     return [(who, sql, answer[:1] if isinstance(answer, tuple) and answer[0] == "40001" else answer) for who, sql, answer in results]
 
 
 SKEWS: dict[str, tuple[str, str]] = {
-    "two that each take from what both have read": (
+    "two transactions each subtract from a sum that both have read": (
         "UPDATE t SET b = b - 2 WHERE a = 1 AND (SELECT sum(b) FROM t) >= 2",
         "UPDATE t SET b = b - 2 WHERE a = 2 AND (SELECT sum(b) FROM t) >= 2",
     ),
-    "two that each add what the other has counted": (
+    "two transactions each insert a row that the other would have counted": (
         "INSERT INTO t SELECT 10, count(*) FROM t",
         "INSERT INTO t SELECT 11, count(*) FROM t",
     ),
@@ -509,7 +512,7 @@ def test_statements_after_a_concurrent_alteration_write_by_the_new_definition(no
 
 @pytest.mark.slow
 def test_transaction_that_has_created_many_tables_sees_what_others_commit(server: Server) -> None:
-    """Its own catalog changes are replayed only occasionally, and if a statement fails without that."""
+    """A transaction's own catalog changes are replayed only occasionally, and when a statement fails without them."""
     database = server.new_database()
     columns = ", ".join(f"c{number} text NOT NULL DEFAULT 'x'" for number in range(15))
     server.psql(database, "CREATE TABLE changed (a int)")

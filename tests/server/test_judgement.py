@@ -1,4 +1,4 @@
-"""Outcomes are classified by the table of `judgement`, and permutations are drawn deterministically. No server is needed."""
+"""`judge` returns the verdict that its table states, and permutations are drawn deterministically. No server is needed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ REFUSED = ("40001",)
 
 
 def outcome(contents: str, *order: Step, sent: tuple[Step, ...] = GIVEN, **answers: Any) -> Outcome:
-    """What is there at the end; answers are 'ok' where nothing else is said: ``a1="two rows"``; steps are answered in the order given."""
+    """Return an outcome with these contents.
+
+    Results of steps are 'ok' unless given (``a1="two rows"``). `order`: the order in which the steps are answered, by default that of
+    `sent`.
+    """
     events: list[tuple[Step, bool]] = []
     waiting = list(order or sent)
     for step in sent:
@@ -27,7 +31,10 @@ def outcome(contents: str, *order: Step, sent: tuple[Step, ...] = GIVEN, **answe
 
 
 def postgres(**runs: Outcome) -> Callable[[Arrangement], Outcome]:
-    """What PostgreSQL makes of other arrangements, named by their steps: ``a1a2b1b2``, those outside with a ``_``; all others end otherwise."""
+    """Return a `rerun` for `judge`: the outcomes of PostgreSQL by the names of the steps (``a1a2b1b2``).
+
+    A step that runs in a separate session has a ``_`` after it. Any other arrangement has different contents.
+    """
 
     def rerun(arrangement: Arrangement) -> Outcome:
         name = "".join(f"{step.session}{step.number}{'_' * (step in arrangement.outside)}" for step in arrangement.order)
@@ -39,60 +46,60 @@ def postgres(**runs: Outcome) -> Callable[[Arrangement], Outcome]:
 A_READS = frozenset({A1, A2})
 
 TABLE: dict[str, tuple[Outcome, Outcome, Callable[[Arrangement], Outcome], Verdict]] = {
-    "the same answers and contents": (outcome("x"), outcome("x"), postgres(), Verdict.EQUAL),
-    "the same, whoever has waited": (outcome("x", A1, A2, B1, B2), outcome("x"), postgres(), Verdict.EQUAL),
-    "other contents": (outcome("x"), outcome("y"), postgres(a1b1a2b2=outcome("y")), Verdict.FAILURE),
-    "another answer": (outcome("x", a1="one"), outcome("x", a1="two"), postgres(a1b1a2b2=outcome("x", a1="two")), Verdict.FAILURE),
-    "another error": (outcome("x", a1=("23505",)), outcome("x", a1=("23503",)), postgres(), Verdict.FAILURE),
-    "a wait, and PostgreSQL's outcome of the order of the answers": (
+    "same results and contents": (outcome("x"), outcome("x"), postgres(), Verdict.EQUAL),
+    "same results and contents after different waits": (outcome("x", A1, A2, B1, B2), outcome("x"), postgres(), Verdict.EQUAL),
+    "different contents": (outcome("x"), outcome("y"), postgres(a1b1a2b2=outcome("y")), Verdict.FAILURE),
+    "a different result": (outcome("x", a1="one"), outcome("x", a1="two"), postgres(a1b1a2b2=outcome("x", a1="two")), Verdict.FAILURE),
+    "a different error": (outcome("x", a1=("23505",)), outcome("x", a1=("23503",)), postgres(), Verdict.FAILURE),
+    "PostgreSQL's outcome for the order of the answers": (
         outcome("waited", A1, A2, B1, B2), outcome("did not"), postgres(a1a2b1b2=outcome("waited")), Verdict.WAITED,
     ),
-    "a wait, and an outcome that PostgreSQL has in no order": (
+    "an outcome that PostgreSQL has in no order": (
         outcome("waited", A1, A2, B1, B2), outcome("did not"), postgres(a1a2b1b2=outcome("other")), Verdict.FAILURE,
     ),
-    "one transaction after the other, where PostgreSQL mixes them": (
+    "PostgreSQL's outcome for a serial order": (
         outcome("serial"), outcome("mixed"), postgres(b1b2a1a2=outcome("serial")), Verdict.SERIAL,
     ),
-    "one after the other, but who was over comes behind": (
+    "a serial order that contradicts the times at which transactions ended": (
         outcome("serial", sent=(A1, A2, B1, B2)), outcome("mixed"), postgres(b1b2a1a2=outcome("serial")), Verdict.FAILURE,
     ),
-    "40001, and the rest is PostgreSQL's without the transaction": (
+    "40001, and PostgreSQL's outcome without the transaction": (
         outcome("only a", b2=REFUSED), outcome("both"), postgres(a1a2=outcome("only a", sent=(A1, A2))), Verdict.REFUSED,
     ),
-    "40P01 too": (
+    "40P01, and PostgreSQL's outcome without the transaction": (
         outcome("only a", b1=("40P01",), b2=("25P02",)), outcome("both"), postgres(a1a2=outcome("only a", sent=(A1, A2))), Verdict.REFUSED,
     ),
-    "40001, but something of the transaction is there": (
+    "40001, but a part of the transaction is visible": (
         outcome("a and half of b", b2=REFUSED), outcome("both"), postgres(a1a2=outcome("only a", sent=(A1, A2))), Verdict.FAILURE,
     ),
-    "40001 of the same transaction at another step": (
+    "40001 of the same transaction at a different step": (
         outcome("only a", b2=REFUSED), outcome("only a", b1=REFUSED, b2=("25P02",)), postgres(), Verdict.EQUAL,
     ),
-    "40001 of the other transaction than in PostgreSQL": (
+    "40001 of a different transaction than in PostgreSQL": (
         outcome("only a", b2=REFUSED), outcome("only b", a2=REFUSED), postgres(a1a2=outcome("only a", sent=(A1, A2))), Verdict.REFUSED,
     ),
-    "PostgreSQL's 40001 is another error of the node": (
+    "40001 in PostgreSQL, a different error on the node": (
         outcome("only a", b2=("23503",)), outcome("only a", b2=REFUSED), postgres(a1a2=outcome("only a", sent=(A1, A2))), Verdict.REFUSED,
     ),
-    "PostgreSQL's 40001 is another error of the node, which has left something": (
+    "40001 in PostgreSQL, a different error on the node, but a part of the transaction is visible": (
         outcome("a and half of b", b2=("23503",)), outcome("only a", b2=REFUSED), postgres(a1a2=outcome("only a", sent=(A1, A2))), Verdict.FAILURE,
     ),
-    "PostgreSQL's 40001 is not the node's, and there is a serial order": (
+    "40001 in PostgreSQL only, and a serial order exists": (
         outcome("both"), outcome("only a", b2=REFUSED), postgres(b1b2a1a2=outcome("both")), Verdict.SERIAL,
     ),
-    "PostgreSQL's 40001 is not the node's, and there is none": (outcome("both"), outcome("only a", b2=REFUSED), postgres(), Verdict.FAILURE),
-    "SELECTs that are not repeated, as if each were alone": (
+    "40001 in PostgreSQL only, and no serial order exists": (outcome("both"), outcome("only a", b2=REFUSED), postgres(), Verdict.FAILURE),
+    "unrepeatable reads that separate transactions explain": (
         outcome("x", a1="old", a2="new"), outcome("x", a1="old", a2="old"), postgres(a1_b1a2_b2=outcome("x", a1="old", a2="new")), Verdict.UNLOCKED,
     ),
-    "SELECTs on both sides of a COMMIT for which the first has not waited": (
+    "SELECTs before and after a COMMIT for which the first one has not waited": (
         outcome("x", a1="old", a2="new", sent=(B1, A1, B2, A2)), outcome("x", a1="new", a2="new"),
         postgres(a1_b1b2a2_=outcome("x", a1="old", a2="new")), Verdict.UNLOCKED,
     ),
-    "the same, and the second has seen what is no more": (
+    "a second SELECT that sees a row that is already deleted": (
         outcome("x", a1="new", a2="old", sent=(B1, A1, B2, A2)), outcome("x", a1="new", a2="new"),
         postgres(a2_b1b2a1_=outcome("x", a1="new", a2="old")), Verdict.FAILURE,
     ),
-    "a session that is stuck": (outcome("x", b1="stuck"), outcome("x"), postgres(a1b1a2b2=outcome("x")), Verdict.FAILURE),
+    "a stuck session": (outcome("x", b1="stuck"), outcome("x"), postgres(a1b1a2b2=outcome("x")), Verdict.FAILURE),
 }  # fmt: skip
 
 
@@ -103,7 +110,7 @@ def test_outcome_has_the_verdict_of_the_table(name: str) -> None:
 
 
 def test_unrepeatable_read_is_a_failure_unless_reads_take_no_locks() -> None:
-    on_node, on_postgres, rerun, _ = TABLE["SELECTs that are not repeated, as if each were alone"]
+    on_node, on_postgres, rerun, _ = TABLE["unrepeatable reads that separate transactions explain"]
     assert judge(on_node, on_postgres, GIVEN, TRANSACTIONS, rerun) is Verdict.FAILURE
 
 

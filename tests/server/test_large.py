@@ -21,14 +21,14 @@ REFUSED = {
     "lpad": ("SELECT lpad('x', 2000000000)", "54000", "requested length too large"),
     "rpad": ("SELECT rpad('x', 268435455, 'ab')", "54000", "requested length too large"),
     "format": ("SELECT format('%2000000000s', 'x')", "54000", "out of memory"),
-    "less than PostgreSQL's most": ("SELECT length(repeat('x', 500000000))", "53200", "out of memory"),
+    "below PostgreSQL's limit": ("SELECT length(repeat('x', 500000000))", "53200", "out of memory"),
     "decode": ("SELECT decode(repeat('00', 500000000), 'hex')", "53200", "out of memory"),
     "string_to_array": ("SELECT string_to_array(repeat('a,', 100000000), ',')", "53200", "out of memory"),
     "array_fill": ("SELECT array_fill(0, ARRAY[100000000])", "53200", "out of memory"),
     "regexp_replace": ("SELECT length(regexp_replace(repeat('a', 100000), 'a', repeat('b', 100000), 'g'))", "53200", "out of memory"),
-    "in the catalog": ("SELECT repeat(relname, 100000000) FROM pg_class", "54000", "requested length too large"),
-    "padded in the catalog": ("SELECT lpad(relname, 200000000) FROM pg_class", "53200", "out of memory"),
-    "rows of the catalog": ("SELECT a.attname, b.attname FROM pg_attribute a, pg_attribute b", "53200", "out of memory"),
+    "repeat over a catalog": ("SELECT repeat(relname, 100000000) FROM pg_class", "54000", "requested length too large"),
+    "lpad over a catalog": ("SELECT lpad(relname, 200000000) FROM pg_class", "53200", "out of memory"),
+    "join of catalogs": ("SELECT a.attname, b.attname FROM pg_attribute a, pg_attribute b", "53200", "out of memory"),
 }
 ENDLESS = {
     "rows": "SELECT * FROM generate_series(1, 1000000000000)",
@@ -45,7 +45,7 @@ ENDLESS = {
     "the catalog": "SELECT count(*) FROM pg_attribute a, pg_attribute b, pg_attribute c WHERE a.attname || b.attname < c.attname",
 }
 MOMENTS = 5.0
-"""Seconds; 2 on a machine that does nothing else."""
+"""The limit in seconds. A statement takes 2 s on a machine without other work."""
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def connected(node: Server, database: str) -> psycopg.Connection[Any]:
 
 
 class Running:
-    """A statement in a thread of its own, and what it ended with."""
+    """A statement that runs in a separate thread, and its result or error."""
 
     def __init__(self, session: psycopg.Connection[Any], statement: str) -> None:
         self.session, self.statement = session, statement

@@ -15,7 +15,7 @@ from headgate.server.protocol.connection import Connection
 from headgate.settings import check
 
 PORT = 5432
-"""Part of the socket's name; nothing listens on TCP here."""
+"""A part of the socket's name. No test listens on this TCP port."""
 
 
 def unserved(connection: Connection) -> None:
@@ -24,7 +24,7 @@ def unserved(connection: Connection) -> None:
 
 @pytest.fixture
 def listeners(tmp_path: Path) -> Iterator[Callable[[Path], Listener]]:
-    """Makes listeners of a Unix socket in a directory; they are closed in the end."""
+    """Return a function that creates listeners on a Unix socket in a directory. They are closed at the end."""
     opened: list[Listener] = []
 
     def make(directory: Path) -> Listener:

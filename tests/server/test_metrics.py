@@ -26,7 +26,7 @@ Samples = dict[tuple[str, ...], float]
 
 
 def get(port: int, path: str = "/metrics", headers: dict[str, str] | None = None) -> tuple[int, str, str]:
-    """Status, content type, body."""
+    """Return status, content type and body."""
     with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as client:
         client.request("GET", path, headers=headers or {})
         answer = client.getresponse()
@@ -34,7 +34,7 @@ def get(port: int, path: str = "/metrics", headers: dict[str, str] | None = None
 
 
 def scraped(port: int) -> Samples:
-    """The samples by name and label values, in the order of the labels' names."""
+    """Return the samples by name and label values, in the order of the labels' names."""
     status, kind, body = get(port, headers=OPEN)
     assert (status, kind.split(";")[0]) == (200, "application/openmetrics-text")
     families = text_string_to_metric_families(body)
@@ -141,7 +141,7 @@ def test_metrics_tables_limits_the_tables_with_metrics(postgres: Server, spare_n
 
 @pytest.fixture
 def served() -> Iterator[tuple[Scrape, list[float]]]:
-    """The port alone, with the moments at which something was gathered."""
+    """The metrics port without a node, and the times at which metrics were collected."""
     gathered: list[float] = []
 
     def gather() -> scraping.Render:

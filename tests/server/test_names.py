@@ -17,7 +17,10 @@ from headgate.catalog import unique
 
 
 class Pair(NamedTuple):
-    """Two statements that give one name, what they need, and what shows it; they may leave nothing that other databases share."""
+    """Two concurrent statements that use one name, the statements that prepare them, and the query that shows the outcome.
+
+    They must not leave objects that databases share.
+    """
 
     first: str
     second: str
@@ -91,17 +94,17 @@ PAIRS: dict[str, Pair] = {
     "schema of a publication": Pair(
         "ALTER PUBLICATION p ADD TABLES IN SCHEMA one", "ALTER PUBLICATION p ADD TABLES IN SCHEMA one", f"{SCHEMAS}; CREATE PUBLICATION p"
     ),
-    "table of a publication that goes": Pair("DROP PUBLICATION p", "ALTER PUBLICATION p ADD TABLE one", f"{TABLES}; CREATE PUBLICATION p"),
+    "table of a dropped publication": Pair("DROP PUBLICATION p", "ALTER PUBLICATION p ADD TABLE one", f"{TABLES}; CREATE PUBLICATION p"),
     "two tables of a publication": Pair(
         "ALTER PUBLICATION p SET TABLE one", "ALTER PUBLICATION p SET TABLE two", f"{TABLES}; CREATE PUBLICATION p",
         "SELECT tablename FROM pg_publication_tables ORDER BY 1",
     ),
-    "publication that is dropped twice": Pair("DROP PUBLICATION p", "DROP PUBLICATION p, p", "CREATE PUBLICATION p"),
+    "publication dropped twice": Pair("DROP PUBLICATION p", "DROP PUBLICATION p, p", "CREATE PUBLICATION p"),
     "two labels": Pair(
         "ALTER TYPE e ADD VALUE 'b'", "ALTER TYPE e ADD VALUE 'c'", "CREATE TYPE e AS ENUM ('a')",
         "SELECT enumlabel, enumsortorder FROM pg_enum ORDER BY enumsortorder",
     ),
-    "view that is replaced": Pair(
+    "replaced view": Pair(
         "CREATE OR REPLACE VIEW one AS SELECT 3 AS a", "CREATE OR REPLACE VIEW one AS SELECT 4 AS a, 5 AS b", VIEWS, "TABLE one"
     ),
     "label": Pair("ALTER TYPE e ADD VALUE 'b'", "ALTER TYPE e ADD VALUE 'b'", "CREATE TYPE e AS ENUM ('a')"),
@@ -129,7 +132,7 @@ def test_second_session_to_use_a_name_waits_for_the_first(plays: tuple[Play, Pla
 
 
 def _without_oids(results: list[tuple[str, str, Any]]) -> list[tuple[str, str, Any]]:
-    """The DETAIL of a violated key has the oids of what was just made."""
+    """Remove the oids of new objects from the DETAIL of a duplicate key."""
     return [(who, sql, (*answer[:2], re.sub(r"\d{5,}", "oid", answer[2] or "")) if isinstance(answer, tuple) else answer)
             for who, sql, answer in results]  # fmt: skip
 
@@ -139,12 +142,12 @@ TYPES = (
     " LEFT JOIN pg_type a ON a.oid = t.typarray WHERE n.nspname IN ('public', 's') ORDER BY 1, 2"
 )
 PLAYS: dict[str, list[Step]] = {
-    "a table takes the name of an array type, which gets another": [
+    "a table gets the name of an array type, which is renamed": [
         ("a", "CREATE TABLE n (a int)"),
         ("a", "CREATE TABLE _n (a int)"),
         ("a", TYPES),
     ],
-    "a renamed table takes the name of an array type, which gets another": [
+    "a renamed table gets the name of an array type, which is renamed": [
         ("a", "CREATE TABLE n (a int)"),
         ("a", "CREATE VIEW other AS SELECT 1 AS a"),
         ("a", "ALTER VIEW other RENAME TO _n"),
@@ -156,7 +159,7 @@ PLAYS: dict[str, list[Step]] = {
         ("a", "CREATE TABLE n (a int)"),
         ("a", TYPES),
     ],
-    "the array type of a table goes with it to another schema": [
+    "the array type of a table moves with it to another schema": [
         ("a", "CREATE TABLE n (a int)"),
         ("a", "CREATE SCHEMA s"),
         ("a", "ALTER TABLE n SET SCHEMA s"),
@@ -166,19 +169,19 @@ PLAYS: dict[str, list[Step]] = {
         ("a", "CREATE TABLE s.m (a int)"),
         ("a", "ALTER TABLE s.m SET SCHEMA public"),
     ],
-    "a table does not get the name of a type": [
+    "a table cannot get the name of a type": [
         ("a", "CREATE TYPE n AS ENUM ('a')"),
         ("a", "CREATE TABLE n (a int)"),
         ("a", "CREATE TABLE m (a int)"),
         ("a", "ALTER TABLE m RENAME TO n"),
         ("a", TYPES),
     ],
-    "long names that differ at the end have array types of their own": [
+    "long names that differ at the end have different array types": [
         ("a", f"CREATE TABLE {'n' * 62}1 (a int)"),
         ("a", f"CREATE TABLE {'n' * 62}2 (a int)"),
         ("a", TYPES),
     ],
-    "a name that was dropped is free for the transaction that did": [
+    "a dropped name is free for the transaction that dropped it": [
         ("a", "CREATE TABLE n (a int)"),
         ("a", "BEGIN"),
         ("a", "DROP TABLE n"),
@@ -187,7 +190,7 @@ PLAYS: dict[str, list[Step]] = {
         ("a", "COMMIT"),
         ("a", "SELECT b FROM n"),
     ],
-    "a view that was dropped is free for the transaction that did": [
+    "the name of a dropped view is free for the transaction that dropped it": [
         ("a", "CREATE VIEW n AS SELECT 1 AS a"),
         ("a", "BEGIN ISOLATION LEVEL REPEATABLE READ"),
         ("a", "DROP VIEW n"),
@@ -196,7 +199,7 @@ PLAYS: dict[str, list[Step]] = {
         ("a", "COMMIT"),
         ("a", "SELECT a FROM n"),
     ],
-    "a name that another has given and taken back since is free": [
+    "a name is free after another transaction has used it and rolled back": [
         ("a", "BEGIN ISOLATION LEVEL REPEATABLE READ"),
         ("a", "SELECT relname FROM pg_class WHERE relname = 'n'"),
         ("b", "CREATE TABLE n (a int)"),
@@ -205,7 +208,7 @@ PLAYS: dict[str, list[Step]] = {
         ("a", "COMMIT"),
         ("a", "SELECT b FROM n"),
     ],
-    "a name that another gives twice is his": [
+    "a name that another transaction uses twice belongs to that transaction": [
         ("a", "BEGIN"),
         ("a", "CREATE VIEW n AS SELECT 1 AS a"),
         ("a", "DROP VIEW n"),
@@ -214,7 +217,7 @@ PLAYS: dict[str, list[Step]] = {
         ("a", "COMMIT"),
         ("b", ""),
     ],
-    "a name that another has given and dropped is free when he commits": [
+    "a name that another transaction has used and dropped is free after its commit": [
         ("a", "BEGIN"),
         ("a", "CREATE VIEW n AS SELECT 1 AS a"),
         ("a", "DROP VIEW n"),
@@ -222,7 +225,7 @@ PLAYS: dict[str, list[Step]] = {
         ("a", "COMMIT"),
         ("b", ""),
     ],
-    "who has waited in vain goes on behind a savepoint": [
+    "a transaction continues at a savepoint after its wait for a name has failed": [
         ("a", "BEGIN"),
         ("a", "CREATE TABLE n (a int)"),
         ("b", "BEGIN"),
@@ -247,7 +250,7 @@ PLAYS: dict[str, list[Step]] = {
         ("b", ""),
         ("a", "SELECT * FROM n"),
     ],
-    "a prepared transaction that is rolled back gives its names back": [
+    "a prepared transaction releases its names when it is rolled back": [
         ("a", "BEGIN"),
         ("a", "CREATE TABLE n (a int)"),
         ("a", "PREPARE TRANSACTION 'names'"),
@@ -264,7 +267,7 @@ PLAYS: dict[str, list[Step]] = {
         ("a", "COMMIT"),
         ("b", "CREATE SCHEMA n"),
     ],
-    "names that two give in different order are a deadlock": [
+    "two transactions that use names in different orders are a deadlock": [
         ("a", "BEGIN"),
         ("a", "SET LOCAL deadlock_timeout = '10s'"),
         ("b", "BEGIN"),
@@ -277,7 +280,7 @@ PLAYS: dict[str, list[Step]] = {
         ("a", ""),
         ("a", "COMMIT"),
     ],
-    "a database gets the name that another is getting": [
+    "CREATE DATABASE waits for another database of the same name": [
         ("a", "CREATE DATABASE names_one"),
         ("a", "BEGIN"),
         ("a", "ALTER DATABASE names_one RENAME TO names_new"),

@@ -24,7 +24,7 @@ def links(server: Server) -> Iterator[list[psycopg.Connection]]:
 
 
 def heard(link: psycopg.Connection, count: int) -> list[tuple[str, str]]:
-    """What the session is told while it waits."""
+    """Return the notifications that arrive while a session waits."""
     return [
         (notification.channel, notification.payload)
         for notification in link.notifies(timeout=20 if count else 0.2, stop_after=count or None)
@@ -73,7 +73,7 @@ def test_notifications_are_in_the_encoding_of_the_listener(links: list[psycopg.C
 
 
 def tell(session: psycopg.Connection, statements: str, times: int, *, at_once: bool) -> None:
-    """Tells something again and again, other things each time in one transaction, or the same in many."""
+    """Send notifications repeatedly: different ones in one transaction each, or the same one in many transactions."""
     for number in range(times):
         session.execute(statements.replace("x'", f"y{number}'").encode() if at_once else statements.encode())
         if not at_once:

@@ -27,7 +27,7 @@ PASSWORDS = [
 
 @pytest.fixture
 def kept(server: Server) -> Iterator[Callable[[str], str]]:
-    """What a server keeps of the password in `CREATE ROLE … PASSWORD`."""
+    """Return the hash that a server stores for the password of `CREATE ROLE … PASSWORD`."""
     with psycopg.connect(server.conninfo(), autocommit=True) as session, psycopg.ClientCursor(session) as cursor:
         cursor.execute("CREATE ROLE kept")
 
@@ -87,7 +87,7 @@ def test_md5_is_stored_with_password_encryption_md5_and_lost_at_a_rename(server:
 
 @pytest.fixture
 def asking(server: Server) -> Iterator[Server]:
-    """The server with a role whose password is kept as md5, one with SCRAM, one without, and a database for each method."""
+    """A server with a role with an md5 password, one with a SCRAM password and one without, and a database for each authentication method."""
     server.psql(
         "postgres",
         f"CREATE ROLE md LOGIN PASSWORD '{password.md5('geheim', 'md')}'; CREATE ROLE sc LOGIN PASSWORD 'g\u2168'; CREATE ROLE no LOGIN",
@@ -128,7 +128,7 @@ def test_authentication_method_accepts_the_passwords_that_it_can_check(asking: S
 
 
 def asked_salt(server: Server, user: str) -> bytes:
-    """The salt that a stranger is told."""
+    """Return the salt that the server sends for an unknown role."""
     body = struct.pack("!i", 3 << 16) + f"user\0{user}\0database\0m_scram\0\0".encode()
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as plain:
         plain.sendall(struct.pack("!i", len(body) + 4) + body)

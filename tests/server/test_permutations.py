@@ -12,7 +12,7 @@ SLICE = (
     "OTV, an observed transaction vanishes, read committed", "G2-item, write skew, serializable", "two add a key, repeatable read",
     "DROP TABLE beside SELECT", "prepared beside INSERT",
 )  # fmt: skip
-"""Of these one permutation is played in each run of the suite."""
+"""Each run of the suite runs one permutation of each of these specs."""
 
 
 def ensemble(plays: tuple[Play, Play], name: str) -> Ensemble:

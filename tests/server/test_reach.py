@@ -23,7 +23,7 @@ DANGEROUS = [
 
 
 def state(session: psycopg.Connection[Any], statement: str) -> str | None:
-    """The SQLSTATE of a statement, None where it works."""
+    """Return the SQLSTATE of a statement, or None if it succeeds."""
     try:
         session.execute(statement, prepare=False)
     except psycopg.Error as error:
@@ -32,7 +32,7 @@ def state(session: psycopg.Connection[Any], statement: str) -> str | None:
 
 
 def beyond(postgres: Server, node: Server, names: list[str]) -> list[str]:
-    """The calls that PostgreSQL does not know and the node does anything else with than say so."""
+    """Return the calls that PostgreSQL does not know and that the node does not reject as unknown."""
     reachable = []
     with (
         psycopg.connect(postgres.conninfo(), autocommit=True) as native,

@@ -1,7 +1,7 @@
 """Each statement of each role has PostgreSQL's result on a node: the same SQLSTATE or the same rows.
 
-The statements, the roles and their objects are data (`tests.server.rights`). The whole matrix is slow, since permitted statements are run.
-Every run has each twentieth statement of each group.
+The statements, the roles and their objects are data (`tests.server.rights`). The whole matrix is slow, because permitted statements are
+executed. Every run executes every twentieth statement of each group.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from tests.server.rights import (
 Both = tuple[tuple[Server, str], tuple[Server, str]]
 """The PostgreSQL and the node, each with its database."""
 Cells = dict[tuple[str, str], Any]
-"""What statement and role came to."""
+"""The result of each statement for each role."""
 
 
 @pytest.fixture(scope="module")
 def both(postgres: Server, node: Server) -> Iterator[Both]:
-    """Both servers with the roles and the database that the matrix is about."""
+    """Both servers, with the roles and the database of the matrix."""
     (first, one), (second, other) = scenes = tuple((server, server.new_database()) for server in (postgres, node))
     for server, database in scenes:
         make(server, database)
@@ -44,14 +44,14 @@ def both(postgres: Server, node: Server) -> Iterator[Both]:
 
 
 def make(server: Server, database: str) -> None:
-    """The roles, and what they work on."""
+    """Create the roles and the objects."""
     roles = {**{role: f"LOGIN {attributes}" for role, attributes in ROLES.items()}, **OTHERS}
     server.psql("postgres", ";".join(f"CREATE ROLE {role} {attributes}" for role, attributes in roles.items()))
     server.psql(database, FIXTURE.format(database=database))
 
 
 def drop(server: Server, database: str) -> None:
-    """None of it is left for the tests behind."""
+    """Drop the roles and the database."""
     roles = (*ROLES, *OTHERS)
     owned = "; ".join(f"DROP OWNED BY {role} CASCADE" for role in roles)
     server.psql(
@@ -61,12 +61,12 @@ def drop(server: Server, database: str) -> None:
 
 
 def session(server: Server, database: str, role: str, **more: str) -> psycopg.Connection[Any]:
-    """A connection of the role's."""
+    """Open a connection of a role."""
     return psycopg.connect(server.conninfo(database, role, **more), autocommit=True, prepare_threshold=None)
 
 
 def answer(connection: psycopg.Connection[Any], sql: str) -> Any:
-    """The SQLSTATE of a refusal; else what the last statement gave: rows in their order, lines of a COPY, or the command tag."""
+    """Return the SQLSTATE of an error, else the result of the last statement: its rows in order, the lines of a COPY, or the command tag."""
     try:
         if sql.startswith("COPY") and "STD" in sql:
             with connection.cursor().copy(sql.encode()) as copy:
@@ -82,7 +82,7 @@ def answer(connection: psycopg.Connection[Any], sql: str) -> Any:
 
 
 def cells(server: Server, database: str, statements: list[str], roles: tuple[str, ...] = tuple(ROLES)) -> Cells:
-    """Each statement by each role, in a transaction that is rolled back."""
+    """Run each statement as each role, in a transaction that is rolled back."""
     answers: Cells = {}
     for role in roles:
         with session(server, database, role) as connection:
@@ -94,7 +94,7 @@ def cells(server: Server, database: str, statements: list[str], roles: tuple[str
 
 
 def after_revoke(server: Server, database: str, statements: list[str], isolation: str, roles: tuple[str, ...] = tuple(ROLES)) -> Cells:
-    """Each statement by each role in a transaction that has its snapshot from before a superuser revoked the role's rights."""
+    """Run each statement as each role in a transaction whose snapshot is older than the revocation of the role's privileges."""
     answers: Cells = {}
     for role in roles:
         revoke, give_back = (text.format(role=role, database=database) for text in REVOKED[role])
@@ -114,7 +114,7 @@ def after_revoke(server: Server, database: str, statements: list[str], isolation
 
 
 def alone(server: Server, database: str) -> Cells:
-    """Each statement that runs in no transaction by the roles that may run it."""
+    """Run each statement that cannot run in a transaction, as the roles that are listed for it."""
     answers: Cells = {}
     for role in ROLES:
         with session(server, database, role) as connection:
@@ -125,7 +125,7 @@ def alone(server: Server, database: str) -> Cells:
 
 
 def sequences(server: Server, database: str, roles: tuple[str, ...] = tuple(ROLES)) -> Cells:
-    """Each sequence by each role; DISCARD ALL makes the session a new one for the next."""
+    """Run each sequence as each role. DISCARD ALL resets the session for the next one."""
     answers: Cells = {}
     for role in roles:
         with session(server, database, role) as connection:
@@ -137,7 +137,7 @@ def sequences(server: Server, database: str, roles: tuple[str, ...] = tuple(ROLE
 
 
 def replication(server: Server, database: str) -> Cells:
-    """Each walsender command by each role: whether it is refused, and how; why there is no walsender at all."""
+    """Run each walsender command as each role. Return its error, or the reason for which the connection is rejected."""
     answers: Cells = {}
     for role in ROLES:
         for kind in (database, "true"):
@@ -154,16 +154,16 @@ def replication(server: Server, database: str) -> Cells:
 
 
 def without_conflicts(both: Both, ask: Any, *arguments: Any) -> dict[tuple[str, str], tuple[Any, Any]]:
-    """The differences without the statements that a node refuses with 40001.
+    """Return the differences without statements that a node rejects with 40001.
 
-    Under REPEATABLE READ a node does not change an object of the catalog that another session has changed since the snapshot.
+    Under REPEATABLE READ a node does not change a catalog object that another session has changed since the snapshot.
     """
     differing = differences(both, ask, *arguments)
     return {cell: answers for cell, answers in differing.items() if answers[1] != "40001" or arguments[1] == "READ COMMITTED"}
 
 
 def differences(both: Both, ask: Any, *arguments: Any) -> dict[tuple[str, str], tuple[Any, Any]]:
-    """The cells in which the node's answer is another than PostgreSQL's, but for those that are meant to."""
+    """Return the cells in which the node's result differs from PostgreSQL's, except for intended differences."""
     with ThreadPoolExecutor(2) as pool:
         expected, actual = pool.map(lambda scene: ask(*scene, *arguments), both)
     assert expected.keys() == actual.keys()

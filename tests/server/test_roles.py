@@ -1,4 +1,4 @@
-"""CREATEROLE is no way to become a superuser, by any statement. Roles behave on a node as on PostgreSQL."""
+"""No statement lets a role with CREATEROLE become a superuser. Roles behave on a node as on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ ALLOWED = (
 
 
 def make(server: Server) -> None:
-    """Makes the roles."""
+    """Create the roles."""
     for role in MADE:
         server.psql("postgres", f"CREATE ROLE {role}")
 
 
 def drop(server: Server) -> None:
-    """Drops them; none of them is left for the tests behind."""
+    """Drop the roles."""
     for role in MADE:
         server.psql("postgres", f"DROP ROLE IF EXISTS {role.split()[0]}")
 
@@ -69,7 +69,7 @@ def both(postgres: Server, node: Server) -> Iterator[tuple[Server, Server]]:
 
 
 def refusal(server: Server, user: str, sql: str) -> str | None:
-    """The message of a 42501, None where it was done."""
+    """Return the message of a 42501, or None if the statement succeeds."""
     with psycopg.connect(server.conninfo(user=user), autocommit=True) as session:
         try:
             session.execute(sql.encode())
@@ -96,28 +96,39 @@ def test_admin_option_grants_memberships_of_its_role_only(roles: Server) -> None
 
 WHO = "SELECT current_user, session_user, current_setting('is_superuser'), current_setting('role')"
 STATES = {
-    "RESET ROLE that is rolled back": ["SET ROLE plain", "BEGIN", "RESET ROLE", WHO, "ROLLBACK", WHO],
-    "SET ROLE that is rolled back": ["BEGIN", "SET ROLE plain", WHO, "ROLLBACK", WHO],
+    "RESET ROLE is rolled back": ["SET ROLE plain", "BEGIN", "RESET ROLE", WHO, "ROLLBACK", WHO],
+    "SET ROLE is rolled back": ["BEGIN", "SET ROLE plain", WHO, "ROLLBACK", WHO],
     "SET LOCAL ROLE ends with its transaction": ["BEGIN", "SET LOCAL ROLE plain", WHO, "COMMIT", WHO],
     "a savepoint": ["BEGIN", "SAVEPOINT s", "SET ROLE plain", WHO, "ROLLBACK TO s", WHO, "SET ROLE team", "COMMIT", WHO],
     "DISCARD ALL": ["SET ROLE plain", "DISCARD ALL", WHO, "SET SESSION AUTHORIZATION plain", "DISCARD ALL", WHO],
-    "RESET ALL leaves it": ["SET ROLE plain", "RESET ALL", WHO],
+    "RESET ALL keeps the role": ["SET ROLE plain", "RESET ALL", WHO],
     "set_config": ["SELECT set_config('role', 'plain', false)", WHO, "SELECT set_config('role', 'none', false)", WHO],
-    "set_config of a transaction": ["BEGIN", "SELECT set_config('role', 'plain', true)", WHO, "COMMIT", WHO],
-    "set_config and what stands behind it": [f"SELECT set_config('role', 'plain', false), {WHO[7:]}", f"SELECT current_user, {WHO[7:]}"],
+    "set_config that is local to a transaction": ["BEGIN", "SELECT set_config('role', 'plain', true)", WHO, "COMMIT", WHO],
+    "set_config before a privilege check in the same query": [
+        f"SELECT set_config('role', 'plain', false), {WHO[7:]}",
+        f"SELECT current_user, {WHO[7:]}",
+    ],
     "set_config between": [
         f"SELECT current_user, set_config('role', 'plain', false), current_user, set_config('role', 'none', false), {WHO[7:]}"
     ],
-    "set_config of others": [
+    "set_config of a role without membership": [
         "SELECT set_config('a.b', 'x', false), current_setting('a.b'), set_config('search_path', 'pg_catalog', false), current_schema"
     ],
-    "set_config of a role that is not there": ["SELECT set_config('role', 'nobody', false)", WHO],
-    "in one string": [f"BEGIN; SET LOCAL ROLE plain; COMMIT; {WHO}", f"SET ROLE plain; {WHO}"],
-    "an error ends it": ["BEGIN", "SET ROLE plain", "SELECT 1/0", "ROLLBACK", WHO],
+    "set_config of a missing role": ["SELECT set_config('role', 'nobody', false)", WHO],
+    "several statements in one message": [f"BEGIN; SET LOCAL ROLE plain; COMMIT; {WHO}", f"SET ROLE plain; {WHO}"],
+    "an error undoes SET ROLE": ["BEGIN", "SET ROLE plain", "SELECT 1/0", "ROLLBACK", WHO],
     "session authorization": ["SET SESSION AUTHORIZATION riser", WHO, "SET ROLE boss", "RESET SESSION AUTHORIZATION", WHO],
-    "session authorization that is rolled back": ["BEGIN", "SET SESSION AUTHORIZATION plain", WHO, "ROLLBACK", WHO],
+    "SET SESSION AUTHORIZATION is rolled back": ["BEGIN", "SET SESSION AUTHORIZATION plain", WHO, "ROLLBACK", WHO],
     "SET LOCAL SESSION AUTHORIZATION": ["BEGIN", "SET LOCAL SESSION AUTHORIZATION plain", WHO, "COMMIT", WHO],
-    "what it may do follows": ["BEGIN", "SET LOCAL ROLE team", "CREATE ROLE x", "ROLLBACK", "SET ROLE team", "CREATE ROLE x", "RESET ROLE"],
+    "privileges follow the role": [
+        "BEGIN",
+        "SET LOCAL ROLE team",
+        "CREATE ROLE x",
+        "ROLLBACK",
+        "SET ROLE team",
+        "CREATE ROLE x",
+        "RESET ROLE",
+    ],
 }
 
 

@@ -1,4 +1,4 @@
-"""FOR UPDATE and its variants, and the end of every wait for a lock, behave on a node as on PostgreSQL, if the node's locks are no coarser."""
+"""FOR UPDATE and its variants, and waits for locks that end early, behave on a node as on PostgreSQL if a node locks no more than it does."""
 
 from __future__ import annotations
 
@@ -21,62 +21,62 @@ TABLES: list[Step] = [
 ]
 
 
-def said(*statements: str) -> list[Step]:
-    """What one session says."""
+def session_a(*statements: str) -> list[Step]:
+    """Return steps of session a."""
     return [("a", statement) for statement in statements]
 
 
-def beside(lock: str, *statements: str) -> list[Step]:
-    """What a second session is answered while the first has done something in a transaction."""
+def while_locked(lock: str, *statements: str) -> list[Step]:
+    """Return steps in which session b runs statements while session a's transaction has run the statement `lock`."""
     return [("a", "BEGIN"), ("a", lock), *[("b", statement) for statement in statements], ("a", "COMMIT")]
 
 
 PLAYS: dict[str, list[Step]] = {
-    "FOR UPDATE locked nothing": [
-        *said("BEGIN", "SELECT * FROM t WHERE a = 1 FOR UPDATE"),
+    "FOR UPDATE blocks an UPDATE of the row": [
+        *session_a("BEGIN", "SELECT * FROM t WHERE a = 1 FOR UPDATE"),
         ("b+", "UPDATE t SET b = b + 10 WHERE a = 1"),
-        *said("UPDATE t SET b = b + 1 WHERE a = 1", "COMMIT"),
+        *session_a("UPDATE t SET b = b + 1 WHERE a = 1", "COMMIT"),
         ("b", ""),
-        *said("SELECT * FROM t ORDER BY a"),
+        *session_a("SELECT * FROM t ORDER BY a"),
     ],
-    "FOR UPDATE waits, and reads what is there then": [
-        *said("BEGIN", "UPDATE t SET b = 100 WHERE a = 1"),
+    "FOR UPDATE waits, and returns the row as it is after the wait": [
+        *session_a("BEGIN", "UPDATE t SET b = 100 WHERE a = 1"),
         ("b+", "SELECT * FROM t WHERE a = 1 FOR UPDATE"),
-        *said("COMMIT"),
+        *session_a("COMMIT"),
         ("b", ""),
-        *said("BEGIN", "DELETE FROM t WHERE a = 1"),
+        *session_a("BEGIN", "DELETE FROM t WHERE a = 1"),
         ("b+", "SELECT * FROM t WHERE a = 1 FOR NO KEY UPDATE"),
-        *said("COMMIT"),
+        *session_a("COMMIT"),
         ("b", ""),
     ],
     "NOWAIT and SKIP LOCKED": [
-        *beside(
+        *while_locked(
             "SELECT * FROM t WHERE a = 1 FOR UPDATE",
             "SELECT * FROM t WHERE a = 1 FOR UPDATE NOWAIT", "SELECT * FROM t WHERE a = 1 FOR UPDATE SKIP LOCKED",
             "SELECT * FROM t WHERE a = 1", "SELECT * FROM v WHERE a = 1 FOR SHARE NOWAIT",
             "SELECT * FROM (SELECT * FROM t WHERE a = 1) x FOR UPDATE NOWAIT", "SELECT u.* FROM u, t WHERE a = 1 FOR UPDATE OF u NOWAIT",
             "SELECT u.* FROM u, t WHERE a = 1 FOR UPDATE OF u NOWAIT FOR SHARE OF t SKIP LOCKED",
         ),
-        *beside("SELECT * FROM v WHERE a = 1 FOR UPDATE", "SELECT * FROM t WHERE a = 1 FOR UPDATE NOWAIT"),
-        *beside(
+        *while_locked("SELECT * FROM v WHERE a = 1 FOR UPDATE", "SELECT * FROM t WHERE a = 1 FOR UPDATE NOWAIT"),
+        *while_locked(
             "UPDATE t SET b = 5 WHERE a = 1",
             "SELECT * FROM t WHERE a = 1 FOR UPDATE NOWAIT", "SELECT * FROM t WHERE a = 1 FOR UPDATE SKIP LOCKED",
         ),
-        *beside(
+        *while_locked(
             "SELECT * FROM q WHERE a = 1 FOR UPDATE",
             "SELECT * FROM q WHERE a = 1 FOR UPDATE NOWAIT", "SELECT * FROM q1 FOR UPDATE SKIP LOCKED",
         ),
-        *beside("SELECT * FROM q1 FOR UPDATE", "SELECT * FROM q FOR UPDATE SKIP LOCKED", "SELECT * FROM q2 FOR UPDATE NOWAIT"),
-        *said("BEGIN", "SELECT * FROM t WHERE a = 1 FOR UPDATE", "SELECT * FROM t WHERE a = 1 FOR SHARE NOWAIT"),
-        *said("SELECT * FROM t WHERE a = 1 FOR UPDATE SKIP LOCKED", "COMMIT"),
+        *while_locked("SELECT * FROM q1 FOR UPDATE", "SELECT * FROM q FOR UPDATE SKIP LOCKED", "SELECT * FROM q2 FOR UPDATE NOWAIT"),
+        *session_a("BEGIN", "SELECT * FROM t WHERE a = 1 FOR UPDATE", "SELECT * FROM t WHERE a = 1 FOR SHARE NOWAIT"),
+        *session_a("SELECT * FROM t WHERE a = 1 FOR UPDATE SKIP LOCKED", "COMMIT"),
     ],
-    "a queue whose consumers skip what is taken gives nothing twice": [
-        *said("BEGIN", "DELETE FROM t WHERE a = (SELECT a FROM t ORDER BY a LIMIT 1 FOR UPDATE SKIP LOCKED) RETURNING a"),
+    "consumers of a queue that use SKIP LOCKED get different rows": [
+        *session_a("BEGIN", "DELETE FROM t WHERE a = (SELECT a FROM t ORDER BY a LIMIT 1 FOR UPDATE SKIP LOCKED) RETURNING a"),
         ("b", "SELECT a FROM t WHERE a = 1 FOR UPDATE SKIP LOCKED"),
-        *said("COMMIT"),
+        *session_a("COMMIT"),
         ("b", "SELECT a FROM t ORDER BY a LIMIT 1 FOR UPDATE SKIP LOCKED"),
     ],
-    "what cannot be locked": said(
+    "rejected FOR UPDATE clauses": session_a(
         "SELECT * FROM t UNION SELECT * FROM t FOR UPDATE", "SELECT DISTINCT a FROM t FOR UPDATE", "SELECT a FROM t GROUP BY a FOR SHARE",
         "SELECT a FROM t HAVING true FOR UPDATE", "SELECT count(*) FROM t FOR NO KEY UPDATE",
         "SELECT row_number() OVER () FROM t FOR KEY SHARE", "SELECT generate_series(1, 2) FROM t FOR UPDATE", "SELECT * FROM g FOR UPDATE",
@@ -86,20 +86,20 @@ PLAYS: dict[str, list[Step]] = {
         "WITH w AS (SELECT * FROM t) SELECT * FROM w FOR UPDATE OF w", "SELECT * FROM s FOR UPDATE", "VALUES (1) FOR UPDATE",
         "SELECT * FROM t LEFT JOIN u ON t.a = u.c FOR UPDATE",
     ),
-    "what can": said(
+    "accepted FOR UPDATE clauses": session_a(
         "SELECT * FROM t x FOR UPDATE OF x", "SELECT * FROM t JOIN u ON true FOR UPDATE OF u", "SELECT * FROM generate_series(1, 1) f FOR UPDATE",
         "SELECT * FROM (VALUES (1)) w FOR UPDATE OF w", "WITH w AS (SELECT * FROM t) SELECT * FROM w FOR UPDATE", "SELECT 1 FOR UPDATE",
         "SELECT relname FROM pg_class WHERE relname = 'pg_class' FOR UPDATE", "SELECT * FROM t LEFT JOIN u ON t.a = u.c FOR UPDATE OF t",
         "SELECT * FROM q FOR UPDATE", "SELECT * FROM v FOR UPDATE", "SELECT a FROM t WHERE EXISTS (SELECT 1 FROM u FOR UPDATE)",
         "INSERT INTO u SELECT a FROM t FOR UPDATE", "CREATE TABLE x AS SELECT * FROM t FOR UPDATE",
     ),
-    "who may": said(
+    "privileges for FOR UPDATE": session_a(
         "CREATE ROLE locker", "GRANT SELECT ON t, v TO locker", "SET ROLE locker", "SELECT * FROM t FOR UPDATE", "SELECT * FROM t FOR SHARE",
         "SELECT * FROM v FOR UPDATE", "RESET ROLE", "GRANT UPDATE (b) ON t TO locker", "SET ROLE locker", "SELECT * FROM t FOR UPDATE",
         "RESET ROLE", "DROP OWNED BY locker", "DROP ROLE locker",
     ),
-    "lock_timeout was ignored": [
-        *said("BEGIN", "UPDATE t SET b = 1 WHERE a = 2"),
+    "lock_timeout and statement_timeout end a wait for a row": [
+        *session_a("BEGIN", "UPDATE t SET b = 1 WHERE a = 2"),
         ("b", "SET lock_timeout = '200ms'"),
         ("b", "SELECT * FROM t WHERE a = 2 FOR UPDATE"),
         ("b", "UPDATE t SET b = 9 WHERE a = 2"),
@@ -114,22 +114,26 @@ PLAYS: dict[str, list[Step]] = {
         ("b", "SET lock_timeout = 0"),
         ("b", "SET statement_timeout = '200ms'"),
         ("b", "UPDATE t SET b = 9 WHERE a = 2"),
-        *said("COMMIT"),
+        *session_a("COMMIT"),
     ],
     "lock_timeout ends the wait for a key": [
-        *said("BEGIN", "INSERT INTO t VALUES (50, 50)"),
+        *session_a("BEGIN", "INSERT INTO t VALUES (50, 50)"),
         ("b", "SET lock_timeout = '200ms'"),
         ("b", "INSERT INTO t VALUES (50, 51)"),
         ("b", "BEGIN"),
         ("b", "INSERT INTO t VALUES (50, 51)"),
         ("b", "SELECT 1"),
         ("b", "ROLLBACK"),
-        *said("COMMIT"),
+        *session_a("COMMIT"),
     ],
 }  # fmt: skip
 
 
-LONG = ("lock_timeout was ignored", "lock_timeout ends the wait for a key", "FOR UPDATE locked nothing")
+LONG = (
+    "lock_timeout and statement_timeout end a wait for a row",
+    "lock_timeout ends the wait for a key",
+    "FOR UPDATE blocks an UPDATE of the row",
+)
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name in LONG else []) for name in PLAYS])
@@ -150,15 +154,15 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize("waited", WAITS)
+@pytest.mark.parametrize("wait", WAITS)
 @pytest.mark.parametrize("end", ENDS)
-def test_wait_for_a_lock_is_shown_and_can_be_ended(node: Server, postgres: Server, waited: str, end: str) -> None:
+def test_wait_for_a_lock_is_shown_and_can_be_ended(node: Server, postgres: Server, wait: str, end: str) -> None:
     for server in (node, postgres):
-        assert _ended(server.conninfo(server.new_database()), *WAITS[waited], end) == ENDS[end]
+        assert _error_of_ended_wait(server.conninfo(server.new_database()), *WAITS[wait], end) == ENDS[end]
 
 
-def _ended(conninfo: str, has: str, wants: str, end: str) -> tuple[str | None, str | None]:
-    """What a session is told that waits for another one and is ended; the lock must be free afterwards."""
+def _error_of_ended_wait(conninfo: str, lock: str, statement: str, end: str) -> tuple[str | None, str | None]:
+    """Return the error of a session whose wait for a lock is ended by the function `end`. Check that the lock is free afterwards."""
     with (
         psycopg.connect(conninfo) as first,
         psycopg.connect(conninfo, autocommit=True) as second,
@@ -168,10 +172,10 @@ def _ended(conninfo: str, has: str, wants: str, end: str) -> tuple[str | None, s
         first.execute("CREATE TABLE t (a int PRIMARY KEY, b int)")
         first.execute("INSERT INTO t VALUES (1, 1)")
         first.commit()
-        first.execute(has.encode())
-        waiting, pid = pool.submit(second.execute, wants.encode()), second.info.backend_pid
+        first.execute(lock.encode())
+        waiting, pid = pool.submit(second.execute, statement.encode()), second.info.backend_pid
         query = "SELECT wait_event_type, state FROM pg_stat_activity WHERE pid = %s"
-        until(lambda: watcher.execute(query, (pid,)).fetchone() == ("Lock", "active"), "the wait is not seen")
+        until(lambda: watcher.execute(query, (pid,)).fetchone() == ("Lock", "active"), "pg_stat_activity does not show the wait")
         watcher.execute(sql.SQL("SELECT {}({})").format(sql.SQL(end), pid))
         error = waiting.exception(10)
         assert isinstance(error, psycopg.Error)
@@ -181,7 +185,6 @@ def _ended(conninfo: str, has: str, wants: str, end: str) -> tuple[str | None, s
 
 
 def test_wait_for_a_lock_is_shown_in_pg_locks(node: Server) -> None:
-    """Monitoring finds waiting sessions in pg_locks."""
     conninfo = node.conninfo(node.new_database())
     query = "SELECT locktype, mode, granted FROM pg_locks WHERE pid = %s AND relation = 't'::regclass"
     with (

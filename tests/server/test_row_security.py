@@ -109,7 +109,7 @@ def under(link: psycopg.Connection[Any], sql: str, policy: str = "SELECT") -> An
 
 
 def named(rule: Rule) -> str:
-    """Return the name of a rule."""
+    """Return the name of a rule's test."""
     return f"{rule.statement.name}-{rule.rows.name}-{rule.command}"
 
 

@@ -15,7 +15,7 @@ SMALL = PreparedStatement("s", "SELECT 1", None, (), None)
 
 
 def kept(pool: Pool) -> Kept[PreparedStatement]:
-    """The prepared statements of another session."""
+    """Return the prepared statements of another session."""
     return Kept[PreparedStatement](Share(pool))
 
 

@@ -18,11 +18,11 @@ from headgate.server.protocol.connection import Connection, ConnectionBroken
 
 PLACES = {"max_connections": "6", "max_wal_senders": "4"}
 SILENT = 2 * (6 + 4)
-"""So many may be waited for."""
+"""The number of silent connections that the node must accept."""
 
 
 def silent(server: Server) -> socket.socket:
-    """A connection that says nothing."""
+    """Open a connection that sends nothing."""
     return socket.create_connection(("127.0.0.1", server.port), timeout=10)
 
 

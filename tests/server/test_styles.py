@@ -19,7 +19,7 @@ CHOSEN = [
 
 
 def printed(server: Server, date_style: str, interval_style: str, zone: str) -> list[str]:
-    """What psql prints for the script; the settings are those of its connection."""
+    """Return the output of psql for the script, with these settings of its connection."""
     options = f"-c datestyle={date_style.replace(' ', '')} -c intervalstyle={interval_style}"
     return server.script(server.new_database(), SCRIPT, "-A", PGOPTIONS=options, PGTZ=zone).splitlines()
 

@@ -33,7 +33,7 @@ def descriptors(pid: int) -> int:
 
 @contextmanager
 def few_descriptors(pid: int, spare: int) -> Iterator[None]:
-    """Inside, the process may open only so many descriptors more than it has."""
+    """Limit the process to this number of additional file descriptors inside the context."""
     limits_before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (descriptors(pid) + spare, limits_before[1]))
     try:
@@ -48,7 +48,7 @@ def status(node: Server) -> tuple[int, dict[str, Any]]:
 
 
 def exhaust(node: Server) -> list[psycopg.Connection[Any]]:
-    """Connects until the node can take no more."""
+    """Open connections until the node cannot accept more."""
     sessions: list[psycopg.Connection[Any]] = []
     try:
         sessions.extend(psycopg.connect(node.conninfo(connect_timeout="2")) for _ in range(4 * SPARE))
@@ -172,7 +172,7 @@ def test_waiting_work_is_not_restarted_after_a_stop() -> None:
 
 
 class Counting(Periodic):
-    """Fails at its second look."""
+    """A periodic check that fails when it is called the second time."""
 
     def __init__(self) -> None:
         super().__init__("counting", 0.001, patience=10)

@@ -45,7 +45,7 @@ def authority() -> Iterator[Authority]:
 
 @pytest.fixture(scope="module")
 def stranger(authority: Authority) -> Authority:
-    """Another authority, which nobody trusts, and its certificate for ann."""
+    """An authority that no server trusts, and its certificate for ann."""
     unknown_authority = Authority(authority.folder.parent / "stranger", "Stranger")
     unknown_authority.issue("ann", "/CN=ann")
     return unknown_authority
@@ -53,7 +53,7 @@ def stranger(authority: Authority) -> Authority:
 
 @pytest.fixture
 def node(spare_node: Callable[..., Server], authority: Authority) -> Iterator[NodeServer]:
-    """A node that speaks TLS; ann comes with a certificate, bob with a password, all others as they like."""
+    """A node with TLS. ann must have a certificate and bob a password. All other roles are trusted."""
     tls_node = spare_node(
         ssl="on",
         ssl_cert_file=f"'{authority.folder}/server.crt'",
@@ -77,13 +77,13 @@ def node(spare_node: Callable[..., Server], authority: Authority) -> Iterator[No
 
 
 def verified(node: Server, authority: Authority, user: str = "bob", **more: str) -> str:
-    """A connection string of a client that looks at the server's certificate."""
+    """Return a connection string of a client that verifies the server's certificate."""
     words = {"host": "localhost", "sslmode": "verify-full", "sslrootcert": str(authority.root), "password": "geheim", **more}
     return node.conninfo(user=user, **words)
 
 
 def own(authority: Authority, name: str) -> dict[str, str]:
-    """A client's certificate, as connection parameters."""
+    """Return the connection parameters of a client's certificate."""
     return {"sslcert": f"{authority.folder}/{name}.crt", "sslkey": str(authority.key(name))}
 
 
@@ -138,14 +138,16 @@ def test_invalid_client_certificate_is_rejected(node: NodeServer, authority: Aut
     certificate_files = own(stranger, "ann") if name == "stranger" else own(authority, name)
     with pytest.raises(psycopg.OperationalError, match=alert):
         psycopg.connect(verified(node, authority, "ann", **certificate_files))
-    until(lambda: log.said("could not accept SSL connection: certificate verify failed"), "the rejection is not logged")
+    until(lambda: log.matching("could not accept SSL connection: certificate verify failed"), "the rejection is not logged")
 
 
 def test_client_rejects_an_unknown_server_certificate(node: NodeServer, authority: Authority, stranger: Authority) -> None:
     log = Log(node)
     with pytest.raises(psycopg.OperationalError, match="certificate verify failed"):
         psycopg.connect(verified(node, stranger))
-    until(lambda: log.said("could not accept SSL connection: "), "the rejection is not logged")  # its alert, if that came before the end
+    until(
+        lambda: log.matching("could not accept SSL connection: "), "the rejection is not logged"
+    )  # its alert, if that came before the end
 
 
 def test_certificate_admits_no_other_role(node: NodeServer, authority: Authority) -> None:
@@ -165,10 +167,11 @@ def test_certificate_admits_no_other_role(node: NodeServer, authority: Authority
         rules.write_text(rules_before)
         node.headgate("reload")
     until(
-        lambda: log.said('certificate validation (clientcert=verify-full) failed for user "eve": CN mismatch'), "the mismatch is not logged"
+        lambda: log.matching('certificate validation (clientcert=verify-full) failed for user "eve": CN mismatch'),
+        "the mismatch is not logged",
     )
-    assert log.said("provided user name (bob) and authenticated user name (CN=ann,O=B\\C3\\BCro\\, Mitte) do not match")
-    assert log.said('certificate authentication failed for user "bob"')[-1].detail.startswith(
+    assert log.matching("provided user name (bob) and authenticated user name (CN=ann,O=B\\C3\\BCro\\, Mitte) do not match")
+    assert log.matching('certificate authentication failed for user "bob"')[-1].detail.startswith(
         'Connection matched pg_hba.conf line 2: "hostssl'
     )
 
@@ -192,7 +195,7 @@ def test_map_decides_which_roles_a_certificate_may_use(node: NodeServer, authori
 
 
 def refusal(conninfo: str) -> str:
-    """The server's words; empty where the client is let in."""
+    """Return the server's error message, empty if the client is accepted."""
     try:
         psycopg.connect(conninfo).close()
     except psycopg.OperationalError as error:
@@ -213,12 +216,12 @@ def test_reload_uses_a_new_certificate_and_keeps_the_old_one_if_it_is_invalid(no
             second = served(node)
         own_certificate.write_text("no certificate")
         node.headgate("reload")
-        until(lambda: log.said("SSL configuration was not reloaded"), "the invalid certificate is not reported")
-        assert log.said(f'could not load server certificate file "{own_certificate}"')
+        until(lambda: log.matching("SSL configuration was not reloaded"), "the invalid certificate is not reported")
+        assert log.matching(f'could not load server certificate file "{own_certificate}"')
         own_certificate.write_bytes(files_before[0])
         key.chmod(0o640)
         node.headgate("reload")
-        until(lambda: log.said(f'private key file "{key}" has group or world access'), "the readable key is not reported")
+        until(lambda: log.matching(f'private key file "{key}" has group or world access'), "the readable key is not reported")
         assert served(node) == second
     finally:
         own_certificate.write_bytes(files_before[0])
@@ -229,7 +232,7 @@ def test_reload_uses_a_new_certificate_and_keeps_the_old_one_if_it_is_invalid(no
 
 
 def served(node: Server) -> str:
-    """The certificate that the node shows to clients."""
+    """Return the certificate that the node sends to clients."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -303,8 +306,8 @@ def test_invalid_handshake_ends_only_its_connection(node: NodeServer, authority:
             plain.sendall(words)
             while plain.recv(1000):
                 pass
-    until(lambda: len(log.said("could not accept SSL connection: ")) == 3, "the rejection is not logged")
-    assert log.said("could not accept SSL connection: http request")
+    until(lambda: len(log.matching("could not accept SSL connection: ")) == 3, "the rejection is not logged")
+    assert log.matching("could not accept SSL connection: http request")
     with pytest.raises(psycopg.OperationalError):
         psycopg.connect(verified(node, authority, sslnegotiation="direct"))
     psycopg.connect(verified(node, authority)).close()
@@ -345,7 +348,7 @@ def test_postgresql_can_subscribe_through_tls(node: NodeServer, authority: Autho
 
 @pytest.fixture
 def secure_postgres(postgres: Server, authority: Authority) -> Iterator[Server]:
-    """The PostgreSQL with TLS."""
+    """The PostgreSQL server with TLS."""
     for name in ("server.crt", "server.key"):
         shutil.copy(authority.folder / name, postgres.folder / name)
         shutil.chown(postgres.folder / name, "postgres")
@@ -396,7 +399,7 @@ def test_service_and_password_files_are_read_as_by_libpq(
 
 # ---- without a server -----------------------------------------------------------------------------------
 def files(authority: Authority) -> dict[str, str]:
-    """The settings of a server's own certificate."""
+    """The settings for a server's own certificate."""
     return {"ssl": "on", "ssl_cert_file": str(authority.folder / "server.crt"), "ssl_key_file": str(authority.key("server"))}
 
 

@@ -26,28 +26,28 @@ WAITS: Step = ("a+", CHANGES[1])
 
 
 def behind(*statements: str, ends: str = "COMMIT") -> list[Step]:
-    """Session a updates `t` while session b has run these statements, and waits for b's end."""
+    """Return steps in which session a updates `t` after session b has run these statements, and waits for b's transaction."""
     return [OTHER, *[("b", sql) for sql in statements], WAITS, ("b", ends), ("a", "")]
 
 
 def before(statement: str, ends: str = "COMMIT", *later: str) -> list[Step]:
-    """Session b runs a statement while session a's transaction has updated `t`, and waits for a's end."""
+    """Return steps in which session b runs a statement after session a's transaction has updated `t`, and waits for a's transaction."""
     return [BEGIN, CHANGES, ("b+", statement), ("a", ends), ("b", ""), *[("a", sql) for sql in later]]
 
 
 PLAYS: dict[str, list[Step]] = {
-    "an update of the audit row is waited for, and counts": behind("UPDATE audit SET changes = 10 WHERE n = 1"),
-    "an update of the audit row that is rolled back does not count": behind("UPDATE audit SET changes = 10 WHERE n = 1", ends="ROLLBACK"),
+    "an update of the audit row is waited for, and is seen": behind("UPDATE audit SET changes = 10 WHERE n = 1"),
+    "an update of the audit row that is rolled back is not seen": behind("UPDATE audit SET changes = 10 WHERE n = 1", ends="ROLLBACK"),
     "an audit row that is deleted is not updated": behind("DELETE FROM audit WHERE n = 1"),
     "an audit row that is locked is waited for": behind("SELECT * FROM audit WHERE n = 1 FOR UPDATE"),
     "a lock of the audit table is waited for": behind("LOCK TABLE audit IN SHARE MODE"),
     "an audit table that is dropped fails the statement": [*behind("DROP TABLE audit"), ("b", "CREATE TABLE audit (n int)")],
-    "an audit table that is dropped and rolled back does not": behind("DROP TABLE audit", ends="ROLLBACK"),
-    "an audit table that gets another column is written": behind("ALTER TABLE audit ADD d int DEFAULT 4"),
+    "DROP of the audit table that is rolled back does not fail the statement": behind("DROP TABLE audit", ends="ROLLBACK"),
+    "an audit table with a new column is written": behind("ALTER TABLE audit ADD d int DEFAULT 4"),
     "an audit column that is renamed is not found": behind("ALTER TABLE audit RENAME changes TO c"),
-    "an audit column that gets another type takes the value": behind("ALTER TABLE audit ALTER changes TYPE text"),
+    "an audit column with a new type stores the value": behind("ALTER TABLE audit ALTER changes TYPE text"),
     "an audit table that is renamed is not found": [*behind("ALTER TABLE audit RENAME TO log"), ("b", "ALTER TABLE log RENAME TO audit")],
-    "an audit table that gets a CHECK keeps to it": behind("ALTER TABLE audit ADD CHECK (changes < 1)"),
+    "a new CHECK of the audit table is enforced": behind("ALTER TABLE audit ADD CHECK (changes < 1)"),
     "an audit table that is truncated is waited for": behind("TRUNCATE audit"),
     "a trigger that is disabled does not fire": behind("ALTER TABLE t DISABLE TRIGGER note"),
     "a trigger that is dropped does not fire": behind("DROP TRIGGER note ON t"),
@@ -59,7 +59,7 @@ PLAYS: dict[str, list[Step]] = {
         ("b", "COMMIT"),
         CHANGES,
     ],
-    "a function that is replaced in the middle of a transaction counts from the next statement": [
+    "a function that is replaced during a transaction is used from the next statement on": [
         BEGIN,
         CHANGES,
         ("b", "CREATE OR REPLACE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$"),
@@ -67,7 +67,7 @@ PLAYS: dict[str, list[Step]] = {
         ("a", "COMMIT"),
     ],
     "an update of an audit row waits for the trigger's transaction": before("UPDATE audit SET changes = changes + 10 WHERE n = 1"),
-    "and for its rollback": before("UPDATE audit SET changes = changes + 10 WHERE n = 1", "ROLLBACK"),
+    "an update of an audit row waits for the trigger's transaction that rolls back": before("UPDATE audit SET changes = changes + 10 WHERE n = 1", "ROLLBACK"),
     "a delete of an audit row waits": before("DELETE FROM audit WHERE n = 1 RETURNING changes"),
     "a lock of an audit row waits": before("SELECT * FROM audit WHERE n = 1 FOR UPDATE"),
     "DROP of the audit table waits": [*before("DROP TABLE audit"), CHANGES, ("a", "CREATE TABLE audit (n int)")],
@@ -77,17 +77,17 @@ PLAYS: dict[str, list[Step]] = {
     "DISABLE TRIGGER waits": before("ALTER TABLE t DISABLE TRIGGER note", "COMMIT", CHANGES[1]),
     "DROP TRIGGER waits": before("DROP TRIGGER note ON t", "COMMIT", CHANGES[1]),
     "a lock of the audit table waits": before("LOCK TABLE audit IN EXCLUSIVE MODE"),
-    "a key that the trigger adds is taken": [BEGIN, ("a", "INSERT INTO t VALUES (3, 3)"), ("b+", "INSERT INTO audit VALUES (3, 7)"), ("a", "COMMIT"), ("b", "")],
+    "a key that the trigger has inserted is rejected": [BEGIN, ("a", "INSERT INTO t VALUES (3, 3)"), ("b+", "INSERT INTO audit VALUES (3, 7)"), ("a", "COMMIT"), ("b", "")],
     "a key that the trigger has added is free after a rollback": [
         BEGIN, ("a", "INSERT INTO t VALUES (3, 3)"), ("b+", "INSERT INTO audit VALUES (3, 7)"), ("a", "ROLLBACK"), ("b", ""),
     ],
-    "a key that another adds is waited for by the trigger, and taken": [
+    "the trigger waits for a key that another session inserts, and is rejected": [
         OTHER, ("b", "INSERT INTO audit VALUES (3, 7)"), ("a+", "INSERT INTO t VALUES (3, 3)"), ("b", "COMMIT"), ("a", ""),
     ],
-    "an audit row that a snapshot shows otherwise is not updated": [*REPEATABLE, ("b", "UPDATE audit SET changes = 5 WHERE n = 1"), CHANGES, ("a", "ROLLBACK")],
-    "an audit row beside it is": [*REPEATABLE, ("b", "UPDATE audit SET changes = 5 WHERE n = 2"), CHANGES, ("a", "COMMIT")],
-    "a savepoint takes back both tables": [BEGIN, ("a", "SAVEPOINT s"), CHANGES, ("a", "ROLLBACK TO s"), *CONTENTS, CHANGES, ("a", "COMMIT")],
-    "two sessions whose triggers meet in one audit row wait in turn": [
+    "an audit row that changed after the snapshot cannot be updated": [*REPEATABLE, ("b", "UPDATE audit SET changes = 5 WHERE n = 1"), CHANGES, ("a", "ROLLBACK")],
+    "an audit row can be updated if only another row changed after the snapshot": [*REPEATABLE, ("b", "UPDATE audit SET changes = 5 WHERE n = 2"), CHANGES, ("a", "COMMIT")],
+    "ROLLBACK TO restores both tables": [BEGIN, ("a", "SAVEPOINT s"), CHANGES, ("a", "ROLLBACK TO s"), *CONTENTS, CHANGES, ("a", "COMMIT")],
+    "two sessions whose triggers update the same audit row wait for each other in turn": [
         ("a", "ALTER TABLE audit DROP CONSTRAINT audit_pkey; UPDATE audit SET n = 0"),
         ("a", """CREATE OR REPLACE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS
             $$ BEGIN UPDATE audit SET changes = changes + 1; RETURN NULL; END $$"""),

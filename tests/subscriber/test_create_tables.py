@@ -109,13 +109,13 @@ def test_missing_table_is_reported_with_a_suggested_action(publisher, subscriber
     subscription = status(subscriber)
     assert subscription["left_out"] == [{"table": "public.later", "changes": 3}]
     assert "ALTER SUBSCRIPTION s REFRESH PUBLICATION" in subscription["problems"][0]["to_do"]
-    assert len(subscriber.log.said('changes of table "public.later" are left out')) == 1
+    assert len(subscriber.log.matching('changes of table "public.later" are left out')) == 1
     subscriber.sql("ALTER SUBSCRIPTION s SET (create_tables = true)")
     subscriber.wait("SELECT count(*) FROM later", "3")
     subscriber.wait(READY, "t")
     until(lambda: status(subscriber)["left_out"] == [])
     subscriber.sql("DROP TABLE later")
-    assert 'NOTICE: table "later" is dropped out of subscription "s"' in subscriber.session.said
+    assert 'NOTICE: table "later" is dropped out of subscription "s"' in subscriber.session.notices
 
 
 @pytest.mark.slow
@@ -140,13 +140,13 @@ def test_added_column_is_filled_for_existing_rows_from_the_publisher(publisher, 
     publisher.sql("ALTER TABLE t ADD COLUMN b text NOT NULL DEFAULT 'b'; INSERT INTO t VALUES (3); ALTER TABLE t ADD COLUMN e int")
     publisher.wait_confirmed()
     assert subscriber.rows("SELECT a, b FROM t") == ["1|b", "2|b", "3|b"]
-    assert not subscriber.log.said("are filled from the publisher")
+    assert not subscriber.log.matching("are filled from the publisher")
     publisher.sql("ALTER TABLE t ADD COLUMN c uuid NOT NULL DEFAULT gen_random_uuid(); INSERT INTO t VALUES (4)")
     publisher.wait_confirmed()
     subscriber.wait("SELECT count(c), count(*) FROM t", "4|4")
     subscriber.wait(READY, "t")
     assert subscriber.rows("SELECT a, b, c, e FROM t") == publisher.rows("SELECT a, b, c, e FROM t")
-    assert subscriber.log.said('the 3 rows that were here before column "c" are filled from the publisher')
+    assert subscriber.log.matching('the 3 rows that were here before column "c" are filled from the publisher')
     until(lambda: status(subscriber)["unfilled"] == [])
 
 

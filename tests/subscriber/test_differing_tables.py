@@ -140,7 +140,7 @@ def test_missing_tables_are_created_with_the_publishers_definition(publisher, su
         "INSERT INTO s1.made VALUES (1, 'x', 1.5, '{a,b}'); CREATE TABLE s1.part (k int, v text); CREATE PUBLICATION p FOR TABLE s1.made, s1.part (k)"
     )
     subscriber.sql(publisher.subscription("create_tables = true"))
-    assert 'NOTICE: created table "s1.made" as the publisher has it' in subscriber.session.said
+    assert 'NOTICE: created table "s1.made" as the publisher has it' in subscriber.session.notices
     subscriber.wait("SELECT count(*) = 2 AND count(*) = count(*) FILTER (WHERE srsubstate = 'r') FROM pg_subscription_rel", "t")
     publisher.sql("UPDATE s1.made SET c = 2.5; INSERT INTO s1.part VALUES (1, 'unsent')")
     publisher.wait_confirmed()

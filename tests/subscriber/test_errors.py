@@ -54,7 +54,7 @@ def test_failing_transaction_can_be_skipped(publisher, subscriber) -> None:
     subscriber.sql(f"ALTER SUBSCRIPTION s SKIP (lsn = '{finish}')")
     publisher.wait_confirmed()
     assert subscriber.sql("SELECT id, b FROM t ORDER BY id") == "1|a\n2|mine\n3|c"
-    assert subscriber.log.said(f"logical replication completed skipping transaction at LSN {finish}")
+    assert subscriber.log.matching(f"logical replication completed skipping transaction at LSN {finish}")
     assert subscriber.of_subscription("subskiplsn") == "0/0"
 
 
@@ -65,7 +65,7 @@ def test_skip_lsn_that_does_not_match_is_cleared_with_a_warning(publisher, subsc
     publisher.wait_confirmed()
     assert subscriber.sql("SELECT count(*) FROM t") == "1"
     until(lambda: subscriber.of_subscription("subskiplsn") == "0/0", "the skip LSN is not cleared")
-    until(lambda: subscriber.log.said('skip-LSN of subscription "s" cleared'), "no warning about the skip LSN")
+    until(lambda: subscriber.log.matching('skip-LSN of subscription "s" cleared'), "no warning about the skip LSN")
 
 
 def test_disable_on_error_disables_the_subscription(publisher, subscriber) -> None:
@@ -74,7 +74,7 @@ def test_disable_on_error_disables_the_subscription(publisher, subscriber) -> No
     publisher.sql("INSERT INTO t VALUES (1, 'theirs')")
     until(lambda: subscriber.of_subscription("subenabled") == "f", "the subscription is not disabled")
     until(
-        lambda: subscriber.log.said('subscription "s" has been disabled because of an error'),
+        lambda: subscriber.log.matching('subscription "s" has been disabled because of an error'),
         "the log does not report the disabled subscription",
     )
     subscriber.sql("DELETE FROM t")

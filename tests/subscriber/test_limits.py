@@ -56,8 +56,8 @@ def test_workers_beyond_the_limits_wait_and_log_one_warning_per_retry(publisher,
     subscriber.sql(TABLES)
     subscriber.sql(publisher.subscription())
     no_room = "out of logical replication worker slots"
-    until(lambda: len(subscriber.log.said(no_room)) >= 6, "fewer than six warnings")
-    moments = [entry.moment for entry in subscriber.log.said(no_room)]
+    until(lambda: len(subscriber.log.matching(no_room)) >= 6, "fewer than six warnings")
+    moments = [entry.moment for entry in subscriber.log.matching(no_room)]
     assert (moments[3] - moments[2]).total_seconds() > 0.6  # three tables, and wal_retrieve_retry_interval is a second
     assert subscriber.sql(STATES) == "i"
     status = behind(subscriber)
@@ -132,8 +132,8 @@ def test_worker_ends_after_wal_receiver_timeout_and_restarts_after_the_retry_int
         proxy.stalled = True
         subscriber.log.error("terminating logical replication worker due to timeout")
         proxy.stalled = False
-        until(lambda: len(subscriber.log.said("apply worker for subscription")) >= 2, "the apply worker is not started again")
-        first, second, *_ = (entry.moment for entry in subscriber.log.said("apply worker for subscription"))
+        until(lambda: len(subscriber.log.matching("apply worker for subscription")) >= 2, "the apply worker is not started again")
+        first, second, *_ = (entry.moment for entry in subscriber.log.matching("apply worker for subscription"))
         assert (second - first).total_seconds() > 1.9
         subscriber.unsubscribe()
 
@@ -175,8 +175,10 @@ def test_segment_disk_limit_holds_the_publisher_back_and_the_lag_is_reported(pub
     holder.sql("INSERT INTO big VALUES (-1, 'holds the table'); COMMIT")
     holder.close()
     subscriber.wait("SELECT count(*) FROM big", "4001")
-    until(lambda: subscriber.log.said('subscription "s" is behind its publisher'), "the log does not report the lag")
-    until(lambda: subscriber.log.said('subscription "s" has caught up with its publisher'), "the log does not report the end of the lag")
+    until(lambda: subscriber.log.matching('subscription "s" is behind its publisher'), "the log does not report the lag")
+    until(
+        lambda: subscriber.log.matching('subscription "s" has caught up with its publisher'), "the log does not report the end of the lag"
+    )
 
 
 @pytest.mark.slow
@@ -205,7 +207,7 @@ def test_copied_table_whose_slot_is_missing_is_copied_again(publisher, subscribe
     subscriber.wait(READY, "t")
     publisher.wait_confirmed()
     assert subscriber.sql("SELECT string_agg(i::text, ',' ORDER BY i) FROM b") == "1,3,4,5,6,100"
-    assert len(subscriber.log.said("is copied afresh")) == 1
+    assert len(subscriber.log.matching("is copied afresh")) == 1
     expected = re.compile("duplicate|is active for PID")  # the walsender of the worker before may not have ended yet
     assert not [entry for entry in subscriber.log.entries() if entry.severity == "ERROR" and not expected.search(entry.message)]
 
@@ -246,7 +248,7 @@ def test_sync_slot_that_could_not_be_dropped_is_dropped_later(publisher, subscri
     holder.sql("COMMIT")
     holder.close()
     subscriber.wait(READY, "t")
-    until(lambda: len(subscriber.log.said("is not currently accepting connections")) >= 2, "dropping the slot is not retried")
+    until(lambda: len(subscriber.log.matching("is not currently accepting connections")) >= 2, "dropping the slot is not retried")
     assert (subscriber.sql(origins), publisher.sql(slots)) == ("2", "1")
     administrator.sql(f"ALTER DATABASE {publisher.name} ALLOW_CONNECTIONS true")
     administrator.close()

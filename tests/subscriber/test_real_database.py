@@ -63,8 +63,8 @@ def be_equal(publisher: Publisher, subscriber: Subscriber, publication: str) -> 
 def test_part_of_a_real_database_is_copied_and_followed(publisher, subscriber) -> None:
     publisher.server.psql(publisher.name, DATABASE)
     subscriber.sql(publisher.subscription(OPTIONS, publication="a_part"))
-    assert 'NOTICE: created table "public.customers" with the parts that a node supports' in subscriber.session.said
-    assert 'NOTICE: created partitioned table "sales.visits"' in subscriber.session.said
+    assert 'NOTICE: created table "public.customers" with the parts that a node supports' in subscriber.session.notices
+    assert 'NOTICE: created partitioned table "sales.visits"' in subscriber.session.notices
     be_equal(publisher, subscriber, "a_part")
     publisher.server.psql(publisher.name, SMALL + CHANGED)
     be_equal(publisher, subscriber, "a_part")

@@ -297,7 +297,7 @@ def test_subscription_follows_its_publications_and_can_be_disabled(publisher, su
     subscriber.sql("ALTER SUBSCRIPTION s REFRESH PUBLICATION")
     subscriber.wait("SELECT count(*) FROM u", "2")
     subscriber.sql("DROP SUBSCRIPTION s")
-    assert any(notice.startswith("NOTICE: dropped replication slot") for notice in subscriber.session.said)
+    assert any(notice.startswith("NOTICE: dropped replication slot") for notice in subscriber.session.notices)
     assert publisher.sql("SELECT count(*) FROM pg_replication_slots WHERE database = current_database()") == "0"
 
 
@@ -420,7 +420,7 @@ def test_streaming_accepts_parallel_as_newer_pg_dump_writes_it(subscriber) -> No
     with pytest.raises(psycopg.errors.SyntaxError, match='streaming requires a Boolean value or "parallel"'):
         subscriber.sql(create.format("some"))
     subscriber.sql(create.format("parallel"))
-    assert [notice for notice in subscriber.session.said if notice.startswith("WARNING")]
+    assert [notice for notice in subscriber.session.notices if notice.startswith("WARNING")]
     assert subscriber.of_subscription("substream") == "t"
 
 
@@ -465,11 +465,11 @@ def test_copy_with_origin_none_warns_of_tables_that_subscriptions_of_the_publish
     )
     try:
         subscriber.sql(publisher.subscription("origin = none", publication="q"))
-        assert not any("origin" in notice for notice in subscriber.session.said)
+        assert not any("origin" in notice for notice in subscriber.session.notices)
         subscriber.sql("ALTER SUBSCRIPTION s ADD PUBLICATION p")
         text = 'subscription "s" requested copy_data with origin = NONE but might copy data that had a different origin'
-        assert f"WARNING: {text}" in subscriber.session.said
+        assert f"WARNING: {text}" in subscriber.session.notices
         subscriber.sql("ALTER SUBSCRIPTION s REFRESH PUBLICATION")
-        assert not any("origin" in notice for notice in subscriber.session.said), "t is not copied again"
+        assert not any("origin" in notice for notice in subscriber.session.notices), "t is not copied again"
     finally:
         publisher.sql("DROP SUBSCRIPTION upstream")

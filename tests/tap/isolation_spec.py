@@ -212,7 +212,7 @@ def of_permutation(spec: IsolationSpec, permutation: tuple[str, ...]) -> Permuta
         rows="",
         setups=spec.setup,
         sessions={name: tuple(steps) for name, steps in statements.items()},
-        asked=tuple(f"SELECT t::text FROM {table} t ORDER BY 1" for table in tables),
+        queries=tuple(f"SELECT t::text FROM {table} t ORDER BY 1" for table in tables),
         before={session.name: session.setup for session in spec.sessions},
         after=spec.teardown,
         given=tuple(given),
