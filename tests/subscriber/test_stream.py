@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from threading import Event
 
 import psycopg
 import pytest
@@ -391,6 +392,30 @@ def test_table_sync_that_is_terminated_has_no_error(publisher, subscriber) -> No
         release()
         subscriber.wait(READY, "t")
         assert (subscriber.counted("sync_error_count"), subscriber.of_subscription("subenabled")) == ("0", "t")
+
+
+def test_table_sync_is_not_started_again_while_its_table_is_removed(publisher, subscriber, set_on_node) -> None:
+    set_on_node(wal_retrieve_retry_interval="10ms")
+    publisher.sql("CREATE TABLE t(a int PRIMARY KEY); CREATE TABLE u(a int PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t, u")
+    subscriber.sql("CREATE TABLE t(a int PRIMARY KEY); CREATE TABLE u(a int PRIMARY KEY)")
+    is_copied, is_removed = Event(), Event()
+
+    def wait(data: bytes) -> None:
+        if b"COPY public.t" in data:
+            is_copied.set()
+            is_removed.wait(60)
+
+    with Proxy(publisher.server.port) as proxy:
+        proxy.before = wait
+        options = "disable_on_error = true"
+        subscriber.sql(publisher.subscription(options).replace(f"port={publisher.server.port}", f"port={proxy.port}"))
+        assert is_copied.wait(60)
+        publisher.sql("ALTER PUBLICATION p DROP TABLE t")
+        subscriber.sql("ALTER SUBSCRIPTION s REFRESH PUBLICATION")
+        is_removed.set()
+        subscriber.wait(READY, "t")
+        assert (subscriber.counted("sync_error_count"), subscriber.of_subscription("subenabled")) == ("0", "t")
+        subscriber.unsubscribe()
 
 
 def test_apply_worker_can_be_terminated_while_it_looks_for_tables_on_a_silent_publisher(publisher, subscriber) -> None:

@@ -75,6 +75,8 @@ class Launcher:
         self._syncs: dict[tuple[int, int], SyncWorker] = {}
         self._held: set[int] = set()
         """Subscriptions whose workers a command has stopped (`hold`)."""
+        self._held_tables: set[tuple[int, int]] = set()
+        """Tables of subscriptions whose sync worker a command has stopped (`hold_table`)."""
         self._refused: dict[tuple[int, int | None], str] = {}
         """The setting whose limit prevents the worker of a subscription, or of one of its tables, from starting."""
         self._last_start: dict[int, float] = {}
@@ -136,11 +138,21 @@ class Launcher:
             self._clean_at[subscription] = time.monotonic() + self.host.settings.seconds("wal_retrieve_retry_interval")
         self._wake.set()
 
-    def stop_table(self, subscription: int, relation: int, check: Callable[[], None] = lambda: None) -> None:
-        """Stop the sync worker of a table, if there is one, and wait for it (REFRESH removes the table). `check` as in `hold`."""
+    def hold_table(self, subscription: int, relation: int, check: Callable[[], None] = lambda: None) -> None:
+        """Stop the sync worker of a table, if there is one, and wait for it (`check` as in `hold`). None is started until `release_table`.
+
+        REFRESH removes the table. A worker that is started before that commits would fail, or leave its slot.
+        """
+        with self._lock:
+            self._held_tables.add((subscription, relation))
         sync = self.sync_of(subscription, relation)
         if sync is not None:
             sync.stop(check=check)
+
+    def release_table(self, subscription: int, relation: int) -> None:
+        """End `hold_table`: the table is synchronized again if it is still in the subscription."""
+        with self._lock:
+            self._held_tables.discard((subscription, relation))
 
     def sync_slot_name(self, subscription: int, relation: int) -> str:
         """Return the slot (and application name) of a table's sync: ``pg_<subscription>_sync_<relation>_<system identifier>``."""
@@ -214,7 +226,7 @@ class Launcher:
                 if not mine:  # otherwise the table waits for its turn
                     self._refused[oid, relation] = SYNC_WORKERS
                 return Started.LATER
-            if not self._has_room(oid, relation):
+            if (oid, relation) in self._held_tables or not self._has_room(oid, relation):
                 return Started.NO_ROOM
             try:
                 sync = SyncWorker(leader, relation)

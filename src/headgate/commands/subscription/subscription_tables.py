@@ -7,6 +7,7 @@ pg_subscription_rel gets a row in state i (to be copied) or r (copy_data = false
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -171,7 +172,10 @@ def refresh(
     for oid, member in members.items():
         if oid in published:
             continue
-        session.parts.launcher.stop_table(subscription.oid, oid, session.check_cancel)
+        release = functools.partial(session.parts.launcher.release_table, subscription.oid, oid)
+        session.after_commit(release)
+        session.after_rollback(release)
+        session.parts.launcher.hold_table(subscription.oid, oid, session.check_cancel)
         subscriptions.drop_table(cursor, subscription.oid, oid)
         origin = f"pg_{subscription.oid}_{oid}"
         has_slot = member.state not in COPIED or origins.find(cursor, origin) is not None  # an origin is dropped after its sync slot
