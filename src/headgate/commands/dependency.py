@@ -161,23 +161,21 @@ def settle(
         return
     for owner in {dependant.owner.oid: dependant.owner for dependant in dependants if dependant.owner is not None}.values():
         transaction.own(owner)
-    if not cascade:
-        subject = (
-            f"{subjects[0]} because other objects depend on it"
-            if len(subjects) == 1
-            else ("desired object(s) because other objects depend on them")
-        )
-        detail = "\n".join(f"{dependant.shown} depends on {dependant.on}" for dependant in dependants)
-        raise PostgresError("2BP01", f"cannot drop {subject}", detail=detail, hint=HINT)
-    tell([dependant.shown for dependant in dependants], notices)
+    tell(subjects, [(dependant.shown, dependant.on) for dependant in dependants], notices, cascade=cascade)
     for dependant in reversed(dependants):
         dependant.drop()
 
 
-def tell(dropped: Sequence[str], notices: Notices) -> None:
-    """Send the NOTICE `drop cascades to …`."""
-    if len(dropped) == 1:
-        notices.notice(f"drop cascades to {dropped[0]}")
-    elif dropped:
-        detail = "\n".join(f"drop cascades to {name}" for name in dropped)
-        notices.notice(f"drop cascades to {len(dropped)} other objects", detail=detail)
+def tell(subjects: Sequence[str], dependants: Sequence[tuple[str, str]], notices: Notices, *, cascade: bool) -> None:
+    """Send the NOTICE `drop cascades to …` for dependent objects, given with what each depends on. Raise 2BP01 unless `cascade`."""
+    if not dependants:
+        return
+    if not cascade:
+        subject, pronoun = (subjects[0], "it") if len(subjects) == 1 else ("desired object(s)", "them")
+        message = f"cannot drop {subject} because other objects depend on {pronoun}"
+        raise PostgresError("2BP01", message, detail="\n".join(f"{shown} depends on {on}" for shown, on in dependants), hint=HINT)
+    lines = [f"drop cascades to {shown}" for shown, _ in dependants]
+    if len(lines) == 1:
+        notices.notice(lines[0])
+    else:
+        notices.notice(f"drop cascades to {len(lines)} other objects", detail="\n".join(lines))

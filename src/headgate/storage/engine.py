@@ -37,7 +37,7 @@ from headgate.storage import inventory, lost_commits
 from headgate.storage.delta import delta_checkpoint, delta_log
 from headgate.storage.delta.compaction import Compactor
 from headgate.storage.delta.delta_table import DeltaTable
-from headgate.storage.delta.foreign_writer import ForeignWriters
+from headgate.storage.delta.foreign_writer import ForeignWriters, Recovered
 from headgate.storage.delta.internals.log_cache import Delta
 from headgate.storage.delta.table_state import TableState
 from headgate.storage.delta.visible_state import Visible
@@ -53,7 +53,7 @@ from headgate.storage.spark.column_name import quoted
 from headgate.storage.statistics import Statistics
 from headgate.storage.transaction.intent import Intents
 from headgate.storage.transaction.isolation import CommittedKeys, Isolation
-from headgate.storage.transaction.log import Emitted, EntryKind, TableWrite, TransactionLog
+from headgate.storage.transaction.log import Emitted, EntryKind, TableVersion, TableWrite, TransactionLog
 from headgate.storage.transaction.prepared import PreparedTransactions
 from headgate.storage.write import columns
 from headgate.supervision import Obstacles
@@ -406,30 +406,54 @@ class Engine:
         if not data_location.is_local(self.exchange):
             result_spool.clear(self.exchange)
         self.reserve.fill()
-        done = [
-            f'commit file "{file}" was torn and is set aside'
-            for key, table in tables.items()
-            for file in delta_log.set_torn_aside(self.path(key), table.version)
-        ]
-        done += [
-            f'checkpoint "{file}" was torn and is set aside'
-            for key, table in tables.items()
-            if table.version >= delta_checkpoint.EVERY
-            for file in delta_checkpoint.set_torn_aside(self.path(key), table.version)
-        ]
+        done = self._set_torn_aside(tables)
         lost_commits.refuse(self)
         self.prepared.restore()
         done += self.intents.recover()
         logged = self.log.versions()
         newest = self._newest(logged)
-        for key, table in logged.items():
-            current = newest[key]
-            if current is None or current < table.version:
-                error = self._missing(key, table.version)
-                done.append(f"{error.message}: it cannot be read or written. {error.detail}")
+        done += self._lost(logged, newest)
+        adopt = self._recover_folders(logged, newest, done)
+        self._make_all_visible()
+        for key, foreign in adopt:
+            self.foreign.adopt_recovered(key, foreign)
+            done.append(f"adopted {len(foreign.others)} versions of other writers of relation {key[1]} in database {key[0]}")
+        self.intents.recovered()
+        self.clean()
+        return done
+
+    def _set_torn_aside(self, tables: Mapping[Key, TableVersion]) -> list[str]:
+        """Set aside commit files and checkpoints that a crash has left incomplete. Return one line for each."""
+        return [
+            f'commit file "{file}" was torn and is set aside'
+            for key, table in tables.items()
+            for file in delta_log.set_torn_aside(self.path(key), table.version)
+        ] + [
+            f'checkpoint "{file}" was torn and is set aside'
+            for key, table in tables.items()
+            if table.version >= delta_checkpoint.EVERY
+            for file in delta_checkpoint.set_torn_aside(self.path(key), table.version)
+        ]
+
+    def _lost(self, logged: Mapping[Key, TableVersion], newest: Mapping[Key, int | None]) -> list[str]:
+        """Return one line for each table that lacks versions of the log."""
+        errors = [
+            self._missing(key, table.version)
+            for key, table in logged.items()
+            if (current := newest[key]) is None or current < table.version
+        ]
+        return [f"{error.message}: it cannot be read or written. {error.detail}" for error in errors]
+
+    def _recover_folders(
+        self, logged: Mapping[Key, TableVersion], newest: Mapping[Key, int | None], done: list[str]
+    ) -> list[tuple[Key, Recovered]]:
+        """Remove half-made tables, undo uncommitted writes, and set unknown folders aside. Add a line to `done` for each action.
+
+        Return the tables with versions of other writers.
+        """
         dropped = {(database, relation) for database, relation, _ in self.log.dropped()}
         created = {key for prepared in self.prepared.all() for key in prepared.created}
-        adopt = []
+        adopt: list[tuple[Key, Recovered]] = []
         for key, path in self.folders.existing():
             if key in created:
                 continue
@@ -447,13 +471,7 @@ class Engine:
                 done.append(f"removed uncommitted relation {key[1]} of database {key[0]}")
             elif key not in dropped:
                 done.append(f'moved "{path}", which the log does not name, to "{self.set_aside(key)}"')
-        self._make_all_visible()
-        for key, foreign in adopt:
-            self.foreign.adopt_recovered(key, foreign)
-            done.append(f"adopted {len(foreign.others)} versions of other writers of relation {key[1]} in database {key[0]}")
-        self.intents.recovered()
-        self.clean()
-        return done
+        return adopt
 
     def _take_lease(self, tables: Iterable[Key]) -> None:
         """Acquire the lease of the data location. Raise 55006 if another node has it. A local location uses the node's pid file."""

@@ -21,3 +21,9 @@ INSERT INTO kr VALUES (1, 'b', 2) ON CONFLICT (k) DO UPDATE SET (v, w) = (SELECT
 CREATE TEMP TABLE tt (a) ON COMMIT DELETE ROWS AS SELECT 1;
 BEGIN; CREATE TEMP TABLE tt2 (a) ON COMMIT DROP AS SELECT 1; SELECT * FROM tt2; COMMIT; SELECT * FROM tt2;
 SELECT * FROM tt;
+-- A domain that DROP names is not one of the objects that depend on another.
+CREATE DOMAIN over_none AS int; CREATE DOMAIN over_one AS over_none; CREATE DOMAIN over_two AS over_one;
+CREATE TABLE of_domains (a over_two, b over_none);
+DROP DOMAIN over_none, over_two;
+DROP DOMAIN over_none, over_one;
+DROP DOMAIN over_none, over_two CASCADE;

@@ -157,42 +157,28 @@ def drop(node: pb.DropStmt, session: Session) -> CommandResult:
 def drop_all(session: Session, transaction: Transaction, type_rows: Sequence[TypeRow], *, cascade: bool) -> None:
     """Drop types. With `cascade`, also drop the columns of these types. Otherwise raise 2BP01 if there are any."""
     cursor, database = transaction.cursor, session.context.database
-    dropped_oids = [oid for row in type_rows for oid in (row.oid, row.array)]
-    domains = [row for row in user_type.domains_over(cursor, database, dropped_oids) if row.oid not in dropped_oids]
-    while further_domains := [
-        row
-        for row in user_type.domains_over(cursor, database, [oid for domain in domains for oid in (domain.oid, domain.array)] or [0])
-        if row not in domains
-    ]:
-        domains += further_domains
-    dropped_oids += [oid for row in domains for oid in (row.oid, row.array)]
-    for oid in dropped_oids:
-        if oid:
-            transaction.catalog.lock_object("pg_type", oid)
-    depending = [row for row in user_type.columns_of(cursor, database, dropped_oids) if not relations.get(cursor, database, row[0]).parent]
+    going = _with_domains(cursor, database, type_rows)
+    oids = [oid for row in going for oid in (row.oid, row.array) if oid]
+    for oid in oids:
+        transaction.catalog.lock_object("pg_type", oid)
+    depending = [row for row in user_type.columns_of(cursor, database, oids) if not relations.get(cursor, database, row[0]).parent]
     for oid in dict.fromkeys(oid for oid, _, _ in depending):
         transaction.own(relations.get(cursor, database, oid))
-    base_types = {row.oid: _base(cursor, database, row.oid) for row in domains}
-    attributes = user_type.columns_of(cursor, database, dropped_oids, "c")
-    attribute_dependants = [attribute_row for attribute_row in attributes if attribute_row[0] not in {kind.relation for kind in type_rows}]
-    if attribute_dependants and cascade:
+    dropped_relations = {row.relation for row in type_rows}
+    attributes = [row for row in user_type.columns_of(cursor, database, oids, "c") if row[0] not in dropped_relations]
+    if attributes and cascade:
         raise not_supported("DROP … CASCADE of a type that a composite type has is not supported")
     tables = {oid: key for oid, name, _ in depending if (key := _partitioned_by(relations.get(cursor, database, oid), name)) is not None}
     dependants = [(oid, "table" if oid in tables else f"column {column} of table", kind) for oid, column, kind in depending]
-    dependants += [(relation, f"column {column} of composite type", kind) for relation, column, kind in attribute_dependants]
-    using = list({entry.key: entry for entry in dependant.of_types(session, [oid for oid in dropped_oids if oid])}.values())
-    of_columns = _of_columns(cursor, database, depending)
-    lines = [(f"type {registry.format_type(row.oid)}", f"type {registry.format_type(base_types[row.oid])}") for row in domains]
-    lines += _lines(session, dict.fromkeys(dependants), using, of_columns)
-    if lines and not cascade:
-        subject = f"type {registry.format_type(type_rows[0].oid)}" if len(type_rows) == 1 else "desired object(s)"
-        raise PostgresError(
-            "2BP01",
-            f"cannot drop {subject} because other objects depend on {'it' if len(type_rows) == 1 else 'them'}",
-            detail="\n".join(f"{description} depends on {on}" for description, on in lines),
-            hint=dependency.HINT,
-        )
-    dependency.tell([description for description, _ in lines], session.notices)
+    dependants += [(relation, f"column {column} of composite type", kind) for relation, column, kind in attributes]
+    using = list({entry.key: entry for entry in dependant.of_types(session, oids)}.values())
+    lines = [
+        (f"type {registry.format_type(row.oid)}", f"type {registry.format_type(_base(cursor, database, row.oid))}")
+        for row in going[len(type_rows) :]
+    ]
+    lines += _lines(session, dict.fromkeys(dependants), using, _of_columns(cursor, database, depending))
+    subjects = [f"type {registry.format_type(row.oid)}" for row in type_rows]
+    dependency.tell(subjects, lines, session.notices, cascade=cascade)
     for entry in reversed(using):
         entry.drop()
     table.drop_all(transaction, list(tables.values()))
@@ -200,10 +186,24 @@ def drop_all(session: Session, transaction: Transaction, type_rows: Sequence[Typ
         alteration = Alteration(session, transaction, relations.get(cursor, database, oid))
         command = pb.AlterTableCmd(subtype=pb.AT_DropColumn, name=column, behavior=pb.DROP_CASCADE, missing_ok=True)
         alter_column.drop_column(alteration, command)
-    for row in [*type_rows, *domains]:
+    for row in going:
         if row.relation:
             removal.drop(cursor, database, row.relation)
         user_type.drop(cursor, database, row)
+
+
+def _with_domains(cursor: Cursor, database: int, type_rows: Sequence[TypeRow]) -> list[TypeRow]:
+    """Return the types, then the domains over them, and over those."""
+    going = list(type_rows)
+    known = {row.oid for row in going}
+    while further := [
+        row
+        for row in user_type.domains_over(cursor, database, [oid for row in going for oid in (row.oid, row.array)])
+        if row.oid not in known
+    ]:
+        going += further
+        known |= {row.oid for row in further}
+    return going
 
 
 def _lines(
