@@ -13,3 +13,15 @@ SELECT t.typname, c.relname, d.deptype FROM pg_depend d JOIN pg_type t ON t.oid 
 SELECT seq.relname, tbl.relname, attr.attname FROM pg_sequence s JOIN pg_class seq ON seq.oid = s.seqrelid JOIN pg_depend dep ON dep.objid = seq.oid JOIN pg_class tbl ON tbl.oid = dep.refobjid JOIN pg_attribute attr ON attr.attrelid = tbl.oid AND attr.attnum = dep.refobjsubid WHERE dep.deptype IN ('a', 'i') ORDER BY 1;
 ALTER TABLE child DROP COLUMN ms;
 SELECT count(*) FROM pg_depend WHERE refclassid = 'pg_type'::regclass AND refobjid = 'mood[]'::regtype;
+-- What a role owns, and what others have in its schemas.
+CREATE ROLE owner_of_contents;
+CREATE SCHEMA owned_schema AUTHORIZATION owner_of_contents;
+CREATE TYPE owned_type AS (a int); ALTER TYPE owned_type OWNER TO owner_of_contents;
+CREATE DOMAIN owned_schema.d AS int; CREATE TYPE owned_schema.c AS (a int); CREATE TABLE owned_schema.t (a int, s serial);
+CREATE TABLE owned_schema.p (a int) PARTITION BY LIST (a); CREATE TABLE owned_schema.p1 PARTITION OF owned_schema.p FOR VALUES IN (1);
+CREATE FUNCTION owned_schema.f() RETURNS int LANGUAGE sql AS 'SELECT 1';
+DROP ROLE owner_of_contents;
+DROP OWNED BY owner_of_contents;
+DROP OWNED BY owner_of_contents CASCADE;
+SELECT typname FROM pg_type WHERE typname IN ('owned_type', 'c', 'd');
+DROP ROLE owner_of_contents;

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from postgast import pg_query_pb2 as pb
 
-from headgate.catalog import function as functions
 from headgate.catalog import namespace
-from headgate.catalog import user_type as types
-from headgate.catalog.function import UserFunction
-from headgate.catalog.physical import rows, update
-from headgate.catalog.relation import relation as relations
-from headgate.catalog.relation import removal
+from headgate.catalog.physical import update
 from headgate.catalog.relation import view as views
-from headgate.catalog.relation.relation import Relation
-from headgate.catalog.relation.relation_kind import NAMED_KINDS, TABLE_KINDS
-from headgate.catalog.replication import subscription as subscriptions
 from headgate.catalog.session import SessionContext
 from headgate.commands import default_privilege, dependency, lookup, privilege
-from headgate.commands.function import dependant as dependant_functions
+from headgate.commands.database.schema_contents import SchemaContents
 from headgate.commands.result import CommandResult
 from headgate.commands.role import grant
 from headgate.commands.sequence import sequence
@@ -67,41 +58,26 @@ def create(node: pb.CreateSchemaStmt, session: Session) -> CommandResult:
     return CommandResult("CREATE SCHEMA")
 
 
-@dataclass(frozen=True)
-class _Contents:
-    """The objects in schemas to be dropped, each with its schema. Sequences of columns are not listed."""
-
-    relations: list[tuple[namespace.Namespace, Relation]]
-    types: list[tuple[namespace.Namespace, types.TypeRow]]
-    functions: list[tuple[namespace.Namespace, UserFunction]]
-
-    @classmethod
-    def of(cls, session: Session, schemas: Sequence[namespace.Namespace]) -> _Contents:
-        cursor, database = session.begin_statement().cursor, session.context.database
-        return cls(
-            [(schema, relation) for schema in schemas for relation in _relations(session, schema)],
-            [(schema, row) for schema in schemas for row in types.of_schema(cursor, database, schema.oid)],
-            [(schema, function) for schema in schemas for function in functions.in_schema(cursor, database, schema.oid)],
-        )
-
-
 def drop(node: pb.DropStmt, session: Session) -> CommandResult:
     """Execute DROP SCHEMA [IF EXISTS] a, b [CASCADE]."""
     transaction = session.begin_statement()
     schemas = _dropped(node, session)
-    contents = _Contents.of(session, schemas)
-    dependants = _dependants(session, schemas, contents)
+    contents = SchemaContents.of(session, schemas)
+    dependants = contents.dependants(session)
     for _, row in contents.types:
         transaction.catalog.lock_object("pg_type", row.oid)
     dependency.settle(
         transaction,
         dependants,
-        [_shown(schema) for schema in schemas],
+        [f"schema {names.quote_ident(schema.name)}" for schema in schemas],
         session.notices,
         cascade=node.behavior == pb.DROP_CASCADE,
         going=[(2606, key.oid) for _, relation in contents.relations for key in relation.foreign_keys],
     )
-    _drop_contents(session, contents)
+    contents.drop_relations(session)
+    if contents.types:
+        user_type.drop_all(session, transaction, [row for _, row in contents.types], cascade=True)
+        user_type.changed(session)
     for schema in schemas:
         namespace.drop(transaction.cursor, session.context.database, schema.oid)
     transaction.catalog_changed()
@@ -125,64 +101,6 @@ def _dropped(node: pb.DropStmt, session: Session) -> list[namespace.Namespace]:
         transaction.catalog.lock_object("pg_namespace", schema.oid)
         schemas.append(schema)
     return schemas
-
-
-def _shown(schema: namespace.Namespace) -> str:
-    return f"schema {names.quote_ident(schema.name)}"
-
-
-def _dependants(session: Session, schemas: Sequence[namespace.Namespace], contents: _Contents) -> list[dependency.Dependant]:
-    """Return the contents of schemas, and the objects that depend on them, in PostgreSQL's order: the last schema first, then by oid."""
-    cursor, context = session.begin_statement().cursor, session.context
-    dropped_oids = {relation.oid for _, relation in contents.relations}
-    dependants = []
-    for schema, relation in contents.relations:
-        if relation.parent not in dropped_oids:  # a partition is dropped with its parent, and not reported
-            shown = dependency.shown(cursor, context, relation)
-            dependants.append(dependency.Dependant((1259, relation.oid), shown, _shown(schema), lambda: None, relation))
-        dependants += [
-            dependant
-            for dependant in dependency.of_relation(cursor, context, relation)
-            if dependant.key[0] == 2606 or dependant.key[1] not in dropped_oids
-        ]
-    for schema, row in contents.types:
-        shown = f"type {registry.format_type(row.oid)}"
-        dependants.append(dependency.Dependant((1247, row.oid), shown, _shown(schema), lambda: None))
-    for schema, function in contents.functions:
-        dependants += dependant_functions.with_dependants(session, function, _shown(schema))
-    dependants += dependant_functions.of_rows(session, (relation for _, relation in contents.relations))
-    dependants += dependant_functions.of_types(session, [oid for _, row in contents.types for oid in (row.oid, row.array)])
-    place = {schema.oid: index for index, schema in enumerate(schemas)}
-    places = (
-        {(1259, relation.oid): place[schema.oid] for schema, relation in contents.relations}
-        | {(1247, row.oid): place[schema.oid] for schema, row in contents.types}
-        | {(dependant_functions.PROC, function.oid): place[schema.oid] for schema, function in contents.functions}
-    )
-    return sorted(dependants, key=lambda dependant: (-places.get(dependant.key, 0), dependant.key[1]))
-
-
-def _drop_contents(session: Session, contents: _Contents) -> None:
-    """Drop the tables, then the other relations, then the types of schemas. Functions have been dropped as dependent objects."""
-    transaction = session.begin_statement()
-    cursor, database = transaction.cursor, session.context.database
-    tables = {relation.oid: relation for _, relation in contents.relations if relation.kind in TABLE_KINDS}
-    for relation in tables.values():
-        subscriptions.refuse_unfinished_sync(cursor, relation.database, relation.oid, relation.name)
-    table.drop_all(transaction, [relation for relation in tables.values() if relation.parent not in tables])
-    for _, relation in contents.relations:
-        if relation.kind not in TABLE_KINDS and relations.find(cursor, database, relation.oid) is not None:
-            removal.drop(cursor, database, relation.oid)
-    if contents.types:
-        user_type.drop_all(session, transaction, [row for _, row in contents.types], cascade=True)
-        user_type.changed(session)
-
-
-def _relations(session: Session, schema: namespace.Namespace) -> list[Relation]:
-    cursor, database = session.begin_statement().cursor, session.context.database
-    contents = sorted(relations.in_schema(cursor, database, schema.oid, NAMED_KINDS), key=lambda relation: relation.oid)
-    of_columns = "SELECT objid FROM hg.pg_depend WHERE dbid = ? AND classid = 1259 AND deptype IN ('a', 'i') AND refobjsubid > 0"
-    owned = {oid for (oid,) in rows(cursor, of_columns, [database])}
-    return [relation for relation in contents if relation.oid not in owned]
 
 
 def rename(node: pb.RenameStmt, session: Session) -> CommandResult:

@@ -6,8 +6,9 @@ other databases are counted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 from postgast import pg_query_pb2 as pb
 
@@ -17,11 +18,12 @@ from headgate.catalog import user_type as usertypes
 from headgate.catalog.physical import Cursor, delete, one, rows, run, update
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import removal
-from headgate.catalog.relation.relation_kind import NAMED_KINDS, TABLE_KINDS
+from headgate.catalog.relation.relation_kind import TABLE_KINDS
 from headgate.catalog.replication import publication as publications
 from headgate.catalog.security import acl, policy
 from headgate.catalog.session import SessionContext
-from headgate.commands import dependency, lookup, privilege
+from headgate.commands import dependency, privilege
+from headgate.commands.database.schema_contents import SchemaContents
 from headgate.commands.function import dependant
 from headgate.commands.publication import publication
 from headgate.commands.result import CommandResult
@@ -32,15 +34,17 @@ from headgate.errors import PostgresError
 from headgate.sql import names
 from headgate.sql.parser import unwrap
 from headgate.storage.transaction.transaction import Transaction
-from headgate.types import registry
 from headgate.types.registry import FIRST_USER_OID
 
+T = TypeVar("T")
+
+_COMPOSITE = "typtype = 'c' AND typrelid IN (SELECT c.oid FROM hg.pg_class c WHERE c.dbid = pg_type.dbid AND c.relkind = 'c')"
 _OWNED = (
     ("pg_class", "relowner", "relname", "relkind IN ('r', 'p', 'v', 'm', 'S')"),
     ("pg_namespace", "nspowner", "nspname", "true"),
     ("pg_publication", "pubowner", "pubname", "true"),
     ("pg_proc", "proowner", "proname", "true"),
-    ("pg_type", "typowner", "typname", "typtype IN ('e', 'd')"),
+    ("pg_type", "typowner", "typname", f"(typtype IN ('e', 'd') OR {_COMPOSITE})"),
 )
 _ACLS = (
     ("pg_class", "relacl"),
@@ -193,84 +197,59 @@ def drop_owned(node: pb.DropOwnedStmt, session: Session) -> CommandResult:
 
 def _drop(session: Session, owned: list[Tie], *, cascade: bool) -> None:
     transaction = session.begin_statement()
-    cursor, context = transaction.cursor, session.context
-    dropped_relations = [
-        relation
-        for tie in owned
-        if tie.catalog == "pg_class" and (relation := relations.find(cursor, context.database, tie.oid)) is not None
-    ]
-    going = [(1259, dropped.oid) for dropped in dropped_relations] + [
-        (2606, key.oid) for dropped in dropped_relations for key in dropped.foreign_keys
-    ]
-    dropped_functions = [
-        function
-        for tie in owned
-        if tie.catalog == "pg_proc" and (function := functions.find(cursor, context.database, tie.oid)) is not None
-    ]
-    dependants = dependant.of_relations(session, dropped_relations)
-    going += [(dependant.PROC, function.oid) for function in dropped_functions]
-    for function in dropped_functions:
+    cursor, database = transaction.cursor, session.context.database
+    own_relations = _found(relations.find, owned, "pg_class", cursor, database)
+    own_functions = _found(functions.find, owned, "pg_proc", cursor, database)
+    schemas = _found(namespace.find, owned, "pg_namespace", cursor, database)
+    contents = SchemaContents.of(session, schemas)
+    dependants = dependant.of_relations(session, own_relations)
+    for function in own_functions:
         dependants += dependant.of_function(session, function)
-    schemas = [tie for tie in owned if tie.catalog == "pg_namespace"]
-    for schema in schemas:
-        label = lookup.namespace_name(cursor, context.database, schema.oid)
-        for relation in relations.in_schema(cursor, context.database, schema.oid, NAMED_KINDS):
-            on = f"schema {names.quote_ident(label)}"
-            dependants.append(_inside(session, relation, on))
-        for function in functions.in_schema(cursor, context.database, schema.oid):
-            dependants += dependant.with_dependants(session, function, f"schema {names.quote_ident(label)}")
-    for relation in dropped_relations:
+    dependants += contents.dependants(session)
+    tables = [*own_relations, *(relation for _, relation in contents.relations)]
+    going = [(1259, relation.oid) for relation in own_relations] + [(2606, key.oid) for relation in tables for key in relation.foreign_keys]
+    going += [(dependant.PROC, function.oid) for function in own_functions]
+    going += [(1247, tie.oid) for tie in owned if tie.catalog == "pg_type"]
+    for relation in own_relations:
         transaction.own(relation)
     for tie in owned:
         if tie.catalog in ("pg_namespace", "pg_publication"):
             transaction.catalog.lock_object(tie.catalog, tie.oid)
     subjects = [tie.shown.removeprefix("owner of ") for tie in owned if tie.catalog != "pg_default_acl"]
     dependency.settle(transaction, dependants, subjects, session.notices, cascade=cascade, going=going)
-    for relation in dropped_relations:
+    contents.drop_relations(session)
+    for relation in own_relations:
         _gone(transaction, relation)
-    for function in dropped_functions:
-        functions.drop(cursor, context.database, function.oid)
+    for function in own_functions:
+        functions.drop(cursor, database, function.oid)
     _drop_types(session, owned, schemas, cascade=cascade)
     for schema in schemas:
-        namespace.drop(cursor, context.database, schema.oid)
+        namespace.drop(cursor, database, schema.oid)
     for tie in owned:
         if tie.catalog == "pg_publication":
-            publications.drop(cursor, context.database, tie.oid)
+            publications.drop(cursor, database, tie.oid)
         elif tie.catalog == "pg_default_acl":
-            delete(cursor, "pg_default_acl", dbid=context.database, oid=tie.oid)
+            delete(cursor, "pg_default_acl", dbid=database, oid=tie.oid)
 
 
-def _drop_types(session: Session, owned: list[Tie], schemas: list[Tie], *, cascade: bool) -> None:
-    """Drop the enums and domains among the owned objects, and those of others in the dropped schemas."""
+def _found(find: Callable[[Cursor, int, int], T | None], owned: list[Tie], catalog: str, cursor: Cursor, database: int) -> list[T]:
+    """Return the owned objects of a catalog."""
+    oids = [tie.oid for tie in owned if tie.catalog == catalog]
+    return [found for oid in oids if (found := find(cursor, database, oid)) is not None]
+
+
+def _drop_types(session: Session, owned: list[Tie], schemas: list[namespace.Namespace], *, cascade: bool) -> None:
+    """Drop the types among the owned objects, and those of others in the dropped schemas."""
     transaction = session.begin_statement()
-    cursor, context = transaction.cursor, session.context
-    owned_types = {tie.oid for tie in owned if tie.catalog == "pg_type"}
-    namespace_oids = {oid for (oid,) in rows(cursor, "SELECT DISTINCT typnamespace FROM hg.pg_type WHERE dbid = ?", [context.database])}
-    all_types = [
-        type_row for namespace_oid in sorted(namespace_oids) for type_row in usertypes.of_schema(cursor, context.database, namespace_oid)
-    ]
+    cursor, database = transaction.cursor, session.context.database
+    own_types = {tie.oid for tie in owned if tie.catalog == "pg_type"}
     dropped_schemas = {schema.oid for schema in schemas}
-    going = [type_row for type_row in all_types if type_row.oid in owned_types or type_row.namespace in dropped_schemas]
-    unowned_types = [type_row for type_row in going if type_row.oid not in owned_types]
-    if unowned_types and not cascade:
-        raise PostgresError(
-            "2BP01",
-            "cannot drop desired object(s) because other objects depend on them",
-            detail="\n".join(
-                f"type {registry.format_type(row.oid)} depends on schema {lookup.namespace_name(cursor, context.database, row.namespace)}"
-                for row in unowned_types
-            ),
-            hint=dependency.HINT,
-        )
+    namespace_oids = sorted(oid for (oid,) in rows(cursor, "SELECT DISTINCT typnamespace FROM hg.pg_type WHERE dbid = ?", [database]))
+    types = [row for oid in namespace_oids for row in usertypes.of_schema(cursor, database, oid)]
+    going = [row for row in types if row.oid in own_types or row.namespace in dropped_schemas]
     if going:
         user_type.drop_all(session, transaction, going, cascade=cascade)
         user_type.changed(session)
-
-
-def _inside(session: Session, relation: relations.Relation, on: str) -> dependency.Dependant:
-    transaction = session.begin_statement()
-    description = dependency.shown(transaction.cursor, session.context, relation)
-    return dependency.Dependant((1259, relation.oid), description, on, lambda: _gone(transaction, relation), relation)
 
 
 def _gone(transaction: Transaction, relation: relations.Relation) -> None:
