@@ -5,11 +5,12 @@ CREATE and ALTER TABLE store the text. INSERT and UPDATE bind the text again to 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from headgate.catalog.physical import Cursor, rows, run, update
+from headgate.catalog.physical import Cursor, rows, update
 from headgate.catalog.relation import attribute, key_text
+from headgate.catalog.relation.index import expression_texts
 from headgate.catalog.relation.pretty import pretty
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.errors import PostgresError
@@ -167,14 +168,8 @@ def rename_in_expressions(cursor: Cursor, oids: Callable[[], int], old: Relation
     names = {column.attnum: column.name for column in new.columns}
     scope = scope_of(old.columns, old.name)
 
-    def rewritten(text: str, scope: Scope) -> Expression:
-        bound = binder.bind_raw(parse_expression(text), scope, _stored_context())
-        return rewriting.rewrite(
-            bound, lambda part: replace(part, name=names[part.attnum]) if isinstance(part, ColumnRef) and part.attnum > 0 else None
-        )
-
     def renamed(text: str) -> str:
-        return deparse.stored(rewritten(text, scope))
+        return deparse.stored(_renamed(text, scope, names))
 
     for check_constraint in old.checks:
         text = renamed(check_constraint.expression)
@@ -187,28 +182,31 @@ def rename_in_expressions(cursor: Cursor, oids: Callable[[], int], old: Relation
         if not index.expressions and index.predicate is None:
             continue
         texts = [renamed(index_expression) for index_expression in index.expressions]
-        predicate = None if index.predicate is None else renamed(index.predicate)
-        update(
-            cursor,
-            "pg_index",
-            {"dbid": old.database, "indexrelid": index.oid},
-            indexprs=", ".join(texts) or None,
-            indexprlist=texts or None,
-            indpred=predicate,
-            indpredpretty=None if predicate is None else pretty(predicate),
-        )
+        stored = expression_texts(texts, None if index.predicate is None else renamed(index.predicate))
+        update(cursor, "pg_index", {"dbid": old.database, "indexrelid": index.oid}, **stored)
     key_text.write(cursor, old.database, old.oid)
-    for oid, using, check in rows(
-        cursor, "SELECT oid, polqual, polwithcheck FROM hg.pg_policy WHERE dbid = ? AND polrelid = ?", [old.database, old.oid]
-    ):
+    policies = "SELECT oid, polqual, polwithcheck FROM hg.pg_policy WHERE dbid = ? AND polrelid = ?"
+    for oid, using, check in rows(cursor, policies, [old.database, old.oid]):
         both = [None if text is None else renamed(text) for text in (using, check)]
-        run(cursor, "UPDATE hg.pg_policy SET polqual = ?, polwithcheck = ? WHERE dbid = ? AND oid = ?", [*both, old.database, oid])
+        update(cursor, "pg_policy", {"dbid": old.database, "oid": oid}, polqual=both[0], polwithcheck=both[1])
+    _rename_in_triggers(cursor, old, names)
+
+
+def _renamed(text: str, scope: Scope, names: Mapping[int, str]) -> Expression:
+    """Bind a stored expression, and give its columns these names, by number."""
+    bound = binder.bind_raw(parse_expression(text), scope, _stored_context())
+    return rewriting.rewrite(
+        bound, lambda part: replace(part, name=names[part.attnum]) if isinstance(part, ColumnRef) and part.attnum > 0 else None
+    )
+
+
+def _rename_in_triggers(cursor: Cursor, old: Relation, names: Mapping[int, str]) -> None:
     sides = scope_of_sides(old)
     conditions = "SELECT oid, tgqual FROM hg.pg_trigger WHERE dbid = ? AND tgrelid = ? AND tgqual IS NOT NULL"
     for oid, text in rows(cursor, conditions, [old.database, old.oid]):
-        condition = rewritten(text, sides)
-        both = [deparse.stored(condition), deparse.stored(condition, pretty=True)]
-        run(cursor, "UPDATE hg.pg_trigger SET tgqual = ?, tgqualpretty = ? WHERE dbid = ? AND oid = ?", [*both, old.database, oid])
+        condition = _renamed(text, sides, names)
+        both = {"tgqual": deparse.stored(condition), "tgqualpretty": deparse.stored(condition, pretty=True)}
+        update(cursor, "pg_trigger", {"dbid": old.database, "oid": oid}, **both)
 
 
 def scope_of_sides(relation: Relation) -> Scope:

@@ -6,6 +6,7 @@ key fits its columns.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from headgate.catalog.physical import Cursor, Oids, insert, one, update
@@ -68,19 +69,7 @@ def add_key(cursor: Cursor, oids: Oids, relation: Relation, key: IndexKey) -> in
     if key.constraint:
         require_unused(cursor, relation, name)
     oid = oids()
-    partitioned = relation.is_partitioned
-    insert(
-        cursor, "pg_class", dbid=relation.database, oid=oid, relname=name, relnamespace=relation.namespace_oid, relowner=relation.owner,
-        relam=key.method, relfilenode=0 if partitioned else oid, relpersistence=relation.persistence, relkind="I" if partitioned else "i",
-        relnatts=len(columns), relispopulated=True, relreplident="n",
-    )  # fmt: skip
-    if not relation.indexes:
-        update(cursor, "pg_class", {"dbid": relation.database, "oid": relation.oid}, relhasindex=True)
-    numbered = [
-        (Column(number, column.name, column.type_oid, column.typmod, collation=column.collation), number)
-        for number, column in enumerate(columns, 1)
-    ]
-    attribute.write_columns(cursor, oids, relation.database, oid, numbered)
+    _add_class(cursor, oids, oid, relation, key, name, columns)
     for column in columns:
         if key.primary and column.attnum in key.attnums and not column.not_null:
             attribute.set_not_null(cursor, relation, column.attnum, not_null=True)
@@ -95,12 +84,38 @@ def add_key(cursor: Cursor, oids: Oids, relation: Relation, key: IndexKey) -> in
         indisunique=key.unique, indisprimary=key.primary, indimmediate=not key.deferrable, indisvalid=True, indisready=True, indislive=True,
         indnullsnotdistinct=key.nulls_not_distinct, indkey=numbers, indclass=classes,
         indcollation=[column.collation for column in columns[:width]], indoption=options, **texts,
-        indexprs=", ".join(key.expressions) or None, indexprlist=list(key.expressions) or None,
-        indpred=key.predicate, indpredpretty=None if key.predicate is None else pretty(key.predicate),
+        **expression_texts(key.expressions, key.predicate),
     )  # fmt: skip
     if key.constraint:
         _add_constraint(cursor, oids(), relation, key, name, oid, texts["indincludetext"])
     return oid
+
+
+def expression_texts(expressions: Sequence[str], predicate: str | None) -> dict[str, object]:
+    """Return the columns of pg_index for the expressions and the predicate of an index."""
+    return {
+        "indexprs": ", ".join(expressions) or None,
+        "indexprlist": list(expressions) or None,
+        "indpred": predicate,
+        "indpredpretty": None if predicate is None else pretty(predicate),
+    }
+
+
+def _add_class(cursor: Cursor, oids: Oids, oid: int, relation: Relation, key: IndexKey, name: str, columns: Sequence[Column]) -> None:
+    """Create the relation of an index, and its columns."""
+    partitioned = relation.is_partitioned
+    insert(
+        cursor, "pg_class", dbid=relation.database, oid=oid, relname=name, relnamespace=relation.namespace_oid, relowner=relation.owner,
+        relam=key.method, relfilenode=0 if partitioned else oid, relpersistence=relation.persistence, relkind="I" if partitioned else "i",
+        relnatts=len(columns), relispopulated=True, relreplident="n",
+    )  # fmt: skip
+    if not relation.indexes:
+        update(cursor, "pg_class", {"dbid": relation.database, "oid": relation.oid}, relhasindex=True)
+    numbered = [
+        (Column(number, column.name, column.type_oid, column.typmod, collation=column.collation), number)
+        for number, column in enumerate(columns, 1)
+    ]
+    attribute.write_columns(cursor, oids, relation.database, oid, numbered)
 
 
 def _add_constraint(cursor: Cursor, oid: int, relation: Relation, key: IndexKey, name: str, index: int, included: object) -> None:

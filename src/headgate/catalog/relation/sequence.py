@@ -6,6 +6,7 @@ writes or evaluates a default. A default has references to its sequences (`regis
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -102,30 +103,7 @@ def take(change: Change, cursor: Cursor, database: int, sequence: int, count: in
     As in PostgreSQL, values are not returned to the sequence after a rollback. `change` (`Catalog.change`) uses its own transaction if the
     sequence is committed. Otherwise the caller's is used.
     """
-
-    def advance(writer: Cursor) -> Values | None:
-        row = one(
-            writer,
-            "SELECT t.last_value, t.is_called, s.seqincrement, s.seqmax, s.seqmin, s.seqcycle, c.relname FROM hg.sequence_state t"
-            " JOIN hg.pg_sequence s ON s.dbid = t.dbid AND s.seqrelid = t.seqrelid"
-            " JOIN hg.pg_class c ON c.dbid = t.dbid AND c.oid = t.seqrelid"
-            " WHERE t.dbid = ? AND t.seqrelid = ?",
-            [database, sequence],
-        )
-        if row is None:
-            return None
-        last, called, increment, maximum, minimum, cycles, name = row
-        first = last + increment if called else last
-        values = Values(first, increment)
-        if not minimum <= first + increment * (count - 1) <= maximum:
-            if not cycles:
-                word, bound = ("maximum", maximum) if increment > 0 else ("minimum", minimum)
-                raise PostgresError("2200H", f'nextval: reached {word} value of sequence "{name}" ({bound})')
-            turn = ((maximum - first) // increment if increment > 0 else (first - minimum) // -increment) + 1
-            values = Values(first, increment, turn, minimum if increment > 0 else maximum, (maximum - minimum) // abs(increment) + 1)
-        update(writer, "sequence_state", {"dbid": database, "seqrelid": sequence}, last_value=values.value(count - 1), is_called=True)
-        return values
-
+    advance = functools.partial(_advance, database, sequence, count)
     values: Values | None = None
     for waited in (False, True):
         try:
@@ -140,6 +118,31 @@ def take(change: Change, cursor: Cursor, database: int, sequence: int, count: in
                 hold.use(cursor, "pg_class", sequence)  # another has restarted it: until its end
     if values is None:
         raise PostgresError("XX000", f"could not open relation with OID {sequence}")
+    return values
+
+
+def _advance(database: int, sequence: int, count: int, cursor: Cursor) -> Values | None:
+    """Advance a sequence by `count` values and return them. Return None if the transaction of the cursor does not see the sequence."""
+    row = one(
+        cursor,
+        "SELECT t.last_value, t.is_called, s.seqincrement, s.seqmax, s.seqmin, s.seqcycle, c.relname FROM hg.sequence_state t"
+        " JOIN hg.pg_sequence s ON s.dbid = t.dbid AND s.seqrelid = t.seqrelid"
+        " JOIN hg.pg_class c ON c.dbid = t.dbid AND c.oid = t.seqrelid"
+        " WHERE t.dbid = ? AND t.seqrelid = ?",
+        [database, sequence],
+    )
+    if row is None:
+        return None
+    last, called, increment, maximum, minimum, cycles, name = row
+    first = last + increment if called else last
+    values = Values(first, increment)
+    if not minimum <= first + increment * (count - 1) <= maximum:
+        if not cycles:
+            word, bound = ("maximum", maximum) if increment > 0 else ("minimum", minimum)
+            raise PostgresError("2200H", f'nextval: reached {word} value of sequence "{name}" ({bound})')
+        turn = ((maximum - first) // increment if increment > 0 else (first - minimum) // -increment) + 1
+        values = Values(first, increment, turn, minimum if increment > 0 else maximum, (maximum - minimum) // abs(increment) + 1)
+    update(cursor, "sequence_state", {"dbid": database, "seqrelid": sequence}, last_value=values.value(count - 1), is_called=True)
     return values
 
 

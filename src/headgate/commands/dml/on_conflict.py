@@ -305,36 +305,13 @@ def _arbiters(clause: pb.OnConflictClause, writer: NewRows) -> list[Index]:
 def _update(command: Command, writer: NewRows, rows: pa.Table, stored: pa.Table) -> pa.Table:
     node, planner, relation = command.node, command.planner, writer.relation
     clause = node.on_conflict_clause
-    old = stored["old"].combine_chunks()
-    old_struct = old.chunk(0) if isinstance(old, pa.ChunkedArray) else old
-    proposed = rows.take(stored["place"])
-    names = [column.name for column in relation.columns]
-    wide = pa.table(
-        [*old_struct.flatten(), *[proposed.column(name) for name in names], stored["file"], stored["row"]],
-        names=[*[f"o_{name}" for name in names], *[f"e_{name}" for name in names], "file", "row"],
-    )
+    wide = _wide(relation, rows, stored)
     table_name, owed = node.relation.alias.aliasname or writer.shown.name, command.owed[relation.oid]
     if writer.shown is relation:
         few = driver_change.taken(planner, relation, clause, table_name, wide)
         if few is not None:
             return changed_rows.written(planner, relation, few, _set_columns(clause.target_list), (), owed.change)
-    frame = local_frame(planner.session_spark, wide)
-    ours = from_clause.table_source(
-        planner,
-        frame.select(*[F.col(quoted(f"o_{n}")).alias(n) for n in names]),
-        relation,
-        table_name,
-        None,
-    )
-    theirs = from_clause.table_source(planner, frame.select(*[F.col(quoted(f"e_{n}")).alias(n) for n in names]), relation, "excluded", None)
-    keyed = frame.select(
-        *[F.col(quoted(f"o_{plan_column.name}")).alias(plan_column.key) for plan_column in ours.star],
-        *[F.col(quoted(f"e_{plan_column.name}")).alias(plan_column.key) for plan_column in theirs.star],
-        "file",
-        "row",
-    )
-    source = Source(keyed, ours.tables + theirs.tables, ours.star)
-    from_clause.restrict(planner, writer.shown, [_of_root(plan_column, writer.shown) for plan_column in (*ours.star, *theirs.star)])
+    source, ours = _source(planner, writer, table_name, wide)
     scope = source.scope(None)
     if clause.HasField("where_clause"):
         condition = binder.bind_condition(clause.where_clause, scope, "WHERE", context=planner.context.within(construct="WHERE"))
@@ -355,6 +332,31 @@ def _update(command: Command, writer: NewRows, rows: pa.Table, stored: pa.Table)
         changed = assignment.numbered(planner, relation, changed, new, persisted_frames)
         violations = command.security.violations(Rows.UPDATED)
         return changed_rows.written(planner, relation, changed, _set_columns(clause.target_list), violations, owed.change)
+
+
+def _wide(relation: Relation, rows: pa.Table, stored: pa.Table) -> pa.Table:
+    """Return the stored rows (columns o_…) beside the proposed rows that conflict with them (e_…), with the place of each stored row."""
+    old = stored["old"].combine_chunks()
+    old_struct = old.chunk(0) if isinstance(old, pa.ChunkedArray) else old
+    proposed = rows.take(stored["place"])
+    names = [column.name for column in relation.columns]
+    return pa.table(
+        [*old_struct.flatten(), *[proposed.column(name) for name in names], stored["file"], stored["row"]],
+        names=[*[f"o_{name}" for name in names], *[f"e_{name}" for name in names], "file", "row"],
+    )
+
+
+def _source(planner: Planner, writer: NewRows, table_name: str, wide: pa.Table) -> tuple[Source, Source]:
+    """Return the source of SET and WHERE, which sees the stored row and EXCLUDED, and that of the stored row alone."""
+    frame, relation = local_frame(planner.session_spark, wide), writer.relation
+    sides = {}
+    for prefix, name in (("o_", table_name), ("e_", "excluded")):
+        columns = [F.col(quoted(f"{prefix}{column.name}")).alias(column.name) for column in relation.columns]
+        sides[prefix] = from_clause.table_source(planner, frame.select(*columns), relation, name, None)
+    ours, theirs = sides.values()
+    keys = [F.col(quoted(f"{prefix}{column.name}")).alias(column.key) for prefix, side in sides.items() for column in side.star]
+    from_clause.restrict(planner, writer.shown, [_of_root(column, writer.shown) for column in (*ours.star, *theirs.star)])
+    return Source(frame.select(*keys, "file", "row"), ours.tables + theirs.tables, ours.star), ours
 
 
 def _of_root(column: PlanColumn, root: Relation) -> PlanColumn:
