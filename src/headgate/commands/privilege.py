@@ -6,7 +6,8 @@ predefined roles pg_read_all_data, pg_write_all_data and pg_database_owner have 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
 
 from postgast import pg_query_pb2 as pb
 
@@ -49,6 +50,18 @@ def is_pinned(oid: int) -> bool:
 def is_superuser(cursor: Cursor, role: str) -> bool:
     row = one(cursor, "SELECT rolsuper FROM hg.pg_authid WHERE rolname = ?", [role])
     return bool(row and row[0])
+
+
+@contextlib.contextmanager
+def acting_as(role: int, cursor: Cursor, context: SessionContext) -> Iterator[None]:
+    """Within it, the current user is another role."""
+    before = context.user, context.user_oid, context.superuser
+    context.user, context.user_oid = acl.role_name(cursor, role), role
+    context.superuser = is_superuser(cursor, context.user)
+    try:
+        yield
+    finally:
+        context.user, context.user_oid, context.superuser = before
 
 
 def roles_of(cursor: Cursor, role: str) -> set[int]:

@@ -76,3 +76,21 @@ DROP OWNED BY :"db";
 DROP OWNED BY :"db" CASCADE;
 DROP ROLE :"db";
 \df
+-- CASCADE drops what depends on a function, whoever owns it.
+CREATE ROLE :"db"; GRANT CREATE ON SCHEMA public TO :"db";
+CREATE TABLE of_others (c int);
+SET ROLE :"db";
+CREATE FUNCTION used_by_others() RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT 1';
+RESET ROLE;
+ALTER TABLE of_others ADD a int DEFAULT used_by_others() CHECK (a > used_by_others());
+ALTER TABLE of_others ADD z int GENERATED ALWAYS AS (used_by_others()) STORED;
+CREATE INDEX index_of_others ON of_others ((c + used_by_others()));
+CREATE VIEW view_of_others AS SELECT used_by_others();
+CREATE POLICY policy_of_others ON of_others USING (a = used_by_others());
+CREATE DOMAIN domain_of_others AS int DEFAULT used_by_others(); ALTER TABLE of_others ADD y domain_of_others;
+SET ROLE :"db";
+DROP FUNCTION used_by_others() CASCADE;
+DROP TABLE of_others;
+RESET ROLE;
+\d of_others
+DROP OWNED BY :"db"; DROP ROLE :"db";

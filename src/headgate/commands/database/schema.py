@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import namespace
 from headgate.catalog.physical import update
 from headgate.catalog.relation import view as views
-from headgate.catalog.session import SessionContext
 from headgate.commands import default_privilege, dependency, lookup, privilege
 from headgate.commands.database.schema_contents import SchemaContents
 from headgate.commands.result import CommandResult
@@ -54,7 +52,8 @@ def create(node: pb.CreateSchemaStmt, session: Session) -> CommandResult:
     if items is not None:
         update(cursor, "pg_namespace", {"dbid": context.database, "oid": oid}, nspacl=items)
     transaction.catalog_changed()
-    _make_elements(node.schema_elts, session, name, owner, owner_oid)
+    with privilege.acting_as(owner_oid, cursor, context):
+        _make_elements(node.schema_elts, session, name)
     return CommandResult("CREATE SCHEMA")
 
 
@@ -144,24 +143,15 @@ def _check_elements(elements: Iterable[pb.Node], schema: str) -> None:
             raise PostgresError("42P15", f"CREATE specifies a schema ({schema_name}) different from the one being created ({schema})")
 
 
-def _make_elements(elements: Iterable[pb.Node], session: Session, schema: str, owner: str, owner_oid: int) -> None:
-    order = list(_KINDS)
-    superuser = privilege.is_superuser(session.begin_statement().cursor, owner)
-    with _inside(session.context, schema, owner, owner_oid, superuser=superuser):
+def _make_elements(elements: Iterable[pb.Node], session: Session, schema: str) -> None:
+    """Create the elements, with the schema first in the search_path."""
+    order, context = list(_KINDS), session.context
+    search_path, context.search_path = context.search_path, [schema, *context.search_path]
+    try:
         for element in sorted(map(unwrap, elements), key=lambda element_node: order.index(element_node.DESCRIPTOR.name)):
             field, action = _KINDS[element.DESCRIPTOR.name]
             if field is not None:
                 getattr(element, field).schemaname = schema
             action(element, session)
-
-
-@contextmanager
-def _inside(context: SessionContext, schema: str, owner: str, owner_oid: int, *, superuser: bool) -> Iterator[None]:
-    """Put the schema first in the search_path, and make its owner the current user."""
-    saved = context.search_path, context.user, context.user_oid, context.superuser
-    context.search_path = [schema, *context.search_path]
-    context.user, context.user_oid, context.superuser = owner, owner_oid, superuser
-    try:
-        yield
     finally:
-        context.search_path, context.user, context.user_oid, context.superuser = saved
+        context.search_path = search_path

@@ -14,7 +14,6 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import function as functions
 from headgate.catalog.function import PLPGSQL, Argument, UserFunction
-from headgate.catalog.security import acl
 from headgate.commands import lookup, privilege
 from headgate.commands.function import body, definition_text
 from headgate.commands.function.function_choice import CALL_ARGUMENTS, choose_procedure
@@ -259,23 +258,23 @@ def acting(function: UserFunction, session: Session, *, may_end_transaction: boo
         hint = "The calls of functions exceed the nesting depth that a node allows."
         raise PostgresError("54001", "stack depth limit exceeded", hint=hint)
     outer, context.may_end_transaction = context.may_end_transaction, may_end_transaction
-    before = context.user, context.user_oid, context.superuser, context.search_path
+    search_path = context.search_path
     tables, session.transition_tables = session.transition_tables, {}
     context.function_depth = depth
     try:
-        if function.security_definer:
-            cursor = session.begin_statement().cursor
-            context.user, context.user_oid = acl.role_name(cursor, function.owner), function.owner
-            context.superuser = privilege.is_superuser(cursor, context.user)
         settings = {name: value for name, _, value in (entry.partition("=") for entry in function.config)}
         if "search_path" in settings:
             context.search_path = names.split_identifiers(settings["search_path"]) or []
-        session.use_types()
-        with session.settings.within(settings), registry.unguarded(elsewhere=False):
+        with contextlib.ExitStack() as within:
+            if function.security_definer:
+                within.enter_context(privilege.acting_as(function.owner, session.begin_statement().cursor, context))
+            session.use_types()
+            within.enter_context(session.settings.within(settings))
+            within.enter_context(registry.unguarded(elsewhere=False))
             yield
     finally:
         context.function_depth = depth - 1
         context.may_end_transaction = outer
-        context.user, context.user_oid, context.superuser, context.search_path = before
+        context.search_path = search_path
         session.transition_tables = tables
         session.use_types()

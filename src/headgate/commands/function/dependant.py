@@ -14,11 +14,12 @@ from headgate.catalog import function as functions
 from headgate.catalog import user_type as types
 from headgate.catalog.cursor import Rows
 from headgate.catalog.function import UserFunction
+from headgate.catalog.layout.bootstrap import BOOTSTRAP_SUPERUSER
 from headgate.catalog.physical import Cursor, rows
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Relation
-from headgate.commands import dependency, lookup
+from headgate.commands import dependency, lookup, privilege
 from headgate.commands.dependency import Dependant
 from headgate.commands.function import definition_text
 from headgate.commands.session import Session
@@ -184,7 +185,8 @@ class _Uses:
     def _running(self, statement: str) -> Callable[[], None]:
         def run() -> None:
             [parsed] = parse(statement)
-            self._session.parts.run_statement(parsed.node, self._session)
+            with privilege.acting_as(BOOTSTRAP_SUPERUSER, self._cursor, self._session.context):  # others may own the object
+                self._session.parts.run_statement(parsed.node, self._session)
 
         return run
 
