@@ -283,7 +283,7 @@ def _items(node: n.Expression) -> list[pa.Scalar]:
         element = registry.known().by_oid(node.type.oid).element
         _, texts = arrays.parts(node.value)
         return [constant(item_text, element, -1) for item_text in texts]
-    raise NotColumnwise("an array that is no constant")
+    raise NotColumnwise("an array that is not a constant")
 
 
 def _any_or_all(node: n.ScalarArrayOp, value: Operand, items: Sequence[pa.Scalar]) -> Operand:

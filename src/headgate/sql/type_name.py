@@ -26,7 +26,7 @@ def parsed(text: str) -> pb.TypeName:
         # anything else in the text (FROM, an alias, a second statement) makes it longer than just the cast
         if grammar.deparse(alone) == grammar.deparse(grammar.parse(_CAST + text)):
             return name
-    raise PostgresError("08P01", "publisher sent an invalid type name", detail="It is no name of a type, or more than one.")
+    raise PostgresError("08P01", "publisher sent an invalid type name", detail="It is not the name of a single type.")
 
 
 def _name(text: str) -> pb.TypeName | None:

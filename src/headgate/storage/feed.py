@@ -42,7 +42,7 @@ from headgate.types import buffers
 from headgate.types.storage import arrow_type, list_type, spark_type_of
 
 SMALL_BYTES = 8 << 20
-"""Limit in bytes: versions whose files together are no larger are read by the driver."""
+"""Versions whose files together have at most this number of bytes are read by the driver."""
 SMALL_CHANGES = 5_000
 """Limit of changes in a local relation. Spark's optimizer evaluates those row by row, uncompiled."""
 PIECE_ROWS = 32_768

@@ -1,4 +1,4 @@
--- Functions that decode the strings of a json text reject escapes that no text can contain, and keys that are no scalars.
+-- Functions that decode the strings of a json text reject escapes that no text can contain, and keys that are not scalars.
 CREATE TABLE documents (j json);
 INSERT INTO documents VALUES ('{ "a":  "null \u0000 escape", "b": 1 }');
 SELECT j -> 'b' FROM documents;

@@ -29,7 +29,7 @@ class KeyPart:
 
 
 def expressions(relation: Relation, index: Index) -> list[Expression]:
-    """Return the columns and expressions of an index's key, in order. Those that are no columns are parsed and bound again by each call."""
+    """Return the columns and expressions of an index's key, in order. Expressions are parsed and bound again by each call."""
     texts, key = iter(index.expressions), list[Expression]()
     for attnum in index.attnums:
         column = relation.numbered(attnum) if attnum else None

@@ -13,7 +13,7 @@ parts:
     parameters    the types of the parameters; an operator or a function is chosen by them
     transition    the transition tables of the trigger whose function runs the statement, which hide relations of the same name
 
-Rights on tables and columns, policies, `row_security` and the values of parameters are no part of an analysis. They are read whenever the
+Rights on tables and columns, policies, `row_security` and the values of parameters are not part of an analysis. They are read whenever the
 query runs. Some analyses are not repeatable and are made each time (`_is_repeatable`).
 """
 

@@ -338,7 +338,7 @@ class Planner:
     def _called_late(self, frame: DataFrame, query: Query, select: Select) -> tuple[DataFrame, Query, Select]:
         """Evaluate the targets that PostgreSQL evaluates after ORDER BY and LIMIT, and that need the session. Return what is left to do.
 
-        These are volatile targets, and with LIMIT all that call functions of users, if they are no sort keys (make_sort_input_target).
+        These are volatile targets, and with LIMIT all that call functions of users, if they are not sort keys (make_sort_input_target).
         """
         keys = {sort.expression for sort in query.sorts}
         late = [

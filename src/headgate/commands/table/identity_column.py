@@ -44,7 +44,7 @@ def add_identity(alteration: Alteration, command: pb.AlterTableCmd) -> None:
 
 
 def change_type(alteration: Alteration, attnum: int, kind: pb.TypeName) -> None:
-    """Change the type of an identity column's sequence to the type that the column gets. Raise 22023 if it is no integer type."""
+    """Change the type of an identity column's sequence to the type that the column gets. Raise 22023 if it is not an integer type."""
     sequence.check_identity_type(names.type_name(kind)[0])
     option = pb.Node(def_elem=pb.DefElem(defname="as", arg=pb.Node(type_name=kind)))
     alter_sequence.change(alteration.cursor, _identity_sequence(alteration, attnum), [option])

@@ -191,7 +191,7 @@ class BatchCall:
         value = self._host.expressions.columns(
             prepared.expression, [self._given(variable, scope, at) for variable in prepared.variables], len(at)
         )
-        assert value is not None, "DEFAULT is no expression"
+        assert value is not None, "DEFAULT is not an expression"
         return value
 
     def _given(self, variable_names: Names, scope: Scope, at: RowNumbers) -> Value | Column:

@@ -117,9 +117,8 @@ def _array_operation(node: n.ScalarArrayOp, env: Env) -> str:
     if name == ("=" if node.any else "<>") and base_of(left.type.oid) != t.BPCHAR:
         return _is_in_array(a, array_sql, node)
     if name in comparison.OPERATORS and base_of(left.type.oid) != t.BPCHAR:
-        return (
-            f"CASE WHEN {array_sql} IS NOT NULL THEN {a} {name} {'ANY' if node.any else 'ALL'} ({array_sql}) END"  # NULL is no empty list
-        )
+        # NULL is not an empty list
+        return f"CASE WHEN {array_sql} IS NOT NULL THEN {a} {name} {'ANY' if node.any else 'ALL'} ({array_sql}) END"
     tests = f"list_transform({array_sql}, lambda x: {test})"
     decisive = "TRUE" if node.any else "FALSE"
     return (

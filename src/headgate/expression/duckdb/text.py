@@ -42,7 +42,7 @@ def like(*, folded: bool = False, negated: bool = False) -> DuckdbForm:
 
 def _escape(node: n.Expression) -> str:
     if not isinstance(node, n.Const):
-        raise refuse("LIKE with an ESCAPE that is no constant", node)
+        raise refuse("LIKE with an ESCAPE that is not a constant", node)
     return quote(node.value) if node.value is not None else "NULL"
 
 

@@ -308,7 +308,7 @@ class Connection:
             return tls.opened(data)
         except ssl.SSLError as error:
             _log.info("SSL error: %s", reason(error))
-            raise ConnectionBroken("the client has sent something that is no TLS") from error
+            raise ConnectionBroken("the client has sent bytes that are not TLS") from error
 
     def client_gone(self) -> bool:
         """Return whether the client has closed its side, even if unread bytes are left. It reads nothing; any thread may call it."""

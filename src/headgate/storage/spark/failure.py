@@ -214,9 +214,7 @@ def _of_condition(condition: str, message: str) -> PostgresError | None:
         hint = "Write it as a join, or with the condition that names the outer query in the subquery's own WHERE."
         return PostgresError("0A000", "a subquery that names columns of the query around it in this place is not supported", hint=hint)
     if condition == "UNSUPPORTED_FEATURE.PYTHON_UDF_IN_ON_CLAUSE":
-        hint = (
-            "It is a comparison of numerics without precision, or a function that Spark has not got; compare other types, or join in FROM."
-        )
+        hint = "It compares numerics without precision, or calls a function that Spark does not have. Compare other types, or join in FROM."
         return PostgresError(
             "0A000", "a condition that is computed in Python is not supported beside columns of a query around it", hint=hint
         )

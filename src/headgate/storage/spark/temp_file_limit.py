@@ -21,7 +21,7 @@ LOOK_SECONDS = 0.5
 
 
 class Spill:
-    """A context that cancels a job group when its new jobs exceed `limit` kilobytes. -1 is no limit, and costs nothing."""
+    """A context that cancels a job group when its new jobs exceed `limit` kilobytes. -1 means no limit, and costs nothing."""
 
     def __init__(self, session: SparkSession, group: str, limit: int) -> None:
         self._session, self._group, self._limit = session, group, limit

@@ -251,7 +251,7 @@ class ReceivedPrepared:
         _remove(self.folder, gid)
 
     def _rollback(self, mark: m.RollbackPrepared, gid: str) -> None:
-        """Remove the row with the origin's progress. A transaction that was finished by hand is no error, as in PostgreSQL."""
+        """Remove the row with the origin's progress. A transaction that was finished by hand does not raise an error, as in PostgreSQL."""
         worker = self.worker
         end = worker.engine.log.end
 

@@ -80,7 +80,7 @@ def _cast(strings: pa.StringArray, target: pa.DataType, scalar: timestamp_input.
     if result is None:
         for text in strings.drop_null().to_pylist():
             scalar(text)
-        raise AssertionError("a value of the usual shape is no date for Arrow and is one for moment_input")
+        raise AssertionError("Arrow rejects a value of the usual shape that moment_input accepts")
     return result
 
 

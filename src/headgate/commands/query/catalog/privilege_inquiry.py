@@ -227,7 +227,7 @@ def _constant(session: CatalogPlanner, function: str, value: Expression) -> obje
     try:
         row = one(session.cursor, f"SELECT {session.sql(value)}")
     except PostgresError as error:
-        raise not_supported(f"{function} of a name that is no constant is not supported") from error
+        raise not_supported(f"{function} of a name that is not a constant is not supported") from error
     if row is None or row[0] is None:
         raise not_supported(f"{function} of NULL is not supported")
     return row[0]

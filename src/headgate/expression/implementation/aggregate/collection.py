@@ -123,7 +123,7 @@ def _duckdb_string(node: n.Aggregate, args: Sequence[str], env: DuckdbEnv) -> Du
     if value.type.oid != registry.TEXT or (node.distinct and not is_constant):
         return None
     if not isinstance(delimiter, (n.Const, n.Param)):
-        raise refuse("string_agg with a delimiter that is no constant", node)
+        raise refuse("string_agg with a delimiter that is not a constant", node)
     delimiter_sql = args[1] if isinstance(delimiter, n.Const) and delimiter.value is not None else f"coalesce({args[1]}, '')"
     return DuckdbCall("string_agg", f"{args[0]}, {delimiter_sql}")
 

@@ -272,7 +272,7 @@ def _by_words(*, negated: bool) -> ArrowForm:
 
     def evaluate(value: Operand, pattern: Operand) -> Operand:
         if not isinstance(pattern, pa.Scalar) or not pattern.is_valid:
-            raise NotColumnwise("LIKE of a pattern that is no constant")
+            raise NotColumnwise("LIKE with a pattern that is not a constant")
         words = str(pattern.as_py())
         middle = words.strip("%")
         if not middle or any(mark in middle for mark in "%_\\"):

@@ -209,7 +209,7 @@ def rounded(value: Operand, scale: int) -> Operand:
 
 def _rounded_to(value: Operand, scale: Operand = _WHOLE) -> Operand:
     if not isinstance(scale, pa.Scalar) or not scale.is_valid or scale.as_py() < 0:
-        raise NotColumnwise("a scale that is no constant, or is negative")
+        raise NotColumnwise("a scale that is not a constant, or is negative")
     return rounded(value, scale.as_py())
 
 

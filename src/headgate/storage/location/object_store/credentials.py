@@ -73,7 +73,7 @@ def read(file: Path, parse: Callable[[str], T]) -> T:
     except OSError as error:
         raise PostgresError("F0000", f'could not read credentials file "{file}": {error.strerror}') from error
     except UnicodeDecodeError:
-        raise PostgresError("F0000", f'could not read credentials file "{file}": it is no text') from None
+        raise PostgresError("F0000", f'could not read credentials file "{file}": it is not a text file') from None
     try:
         return parse(text)
     except NoCredentialsError as error:

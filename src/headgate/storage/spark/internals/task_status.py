@@ -28,7 +28,7 @@ def is_stopped(context: SparkContext) -> bool:
 
 
 def active_stages(context: SparkContext) -> list[ActiveStage]:
-    """Return the stages that have not ended. Relies on `SparkStageInfo.submissionTime` of Java, which PySpark's has not."""
+    """Return the stages that have not ended. Relies on `SparkStageInfo.submissionTime` of Java, which PySpark's class does not have."""
     tracker = context._jsc.statusTracker()
     stages = [stage for number in tracker.getActiveStageIds() if (stage := tracker.getStageInfo(number)) is not None]
     return [ActiveStage(stage.numActiveTasks(), stage.numCompletedTasks(), max(stage.submissionTime(), 0) / 1000) for stage in stages]
