@@ -36,9 +36,9 @@ from tests.system.proxy import Proxy
 from headgate.cli.demo.servers import free_port
 
 SECONDS = 30.0
-"""Within which a fault must be told."""
+"""The time within which status must report a fault."""
 LONGEST = 75.0
-"""Within which it must be over: a refusal is remembered for 30 s, and PostgreSQL needs some seconds to start."""
+"""The time within which status must be healthy again. A rejection is remembered for 30 s, and PostgreSQL takes some seconds to start."""
 NODE = {
     "max_connections": "20",
     "superuser_reserved_connections": "3",
@@ -49,15 +49,15 @@ NODE = {
     "wal_retrieve_retry_interval": "1s",
     "file_retention": "0",
 }
-"""Settings with which the pools of a node can be used up."""
+"""Settings with small pools, so that tests can exhaust them."""
 PUBLISHER = {"max_wal_senders": "8", "max_replication_slots": "12", "wal_keep_size": "0"}
 TABLE = "CREATE TABLE {} (id int PRIMARY KEY, v text)"
 
 
-def told(node: Server) -> list[str]:
-    """What `headgate status --json` says is wrong."""
-    done = subprocess.run([*HEADGATE, "status", "-D", str(node.data), "--json"], capture_output=True, text=True, timeout=60)
-    report = json.loads(done.stdout)
+def reported_problems(node: Server) -> list[str]:
+    """Return the problems that `headgate status --json` reports."""
+    completed = subprocess.run([*HEADGATE, "status", "-D", str(node.data), "--json"], capture_output=True, text=True, timeout=60)
+    report = json.loads(completed.stdout)
     problems = [f"{problem['subject']}: {problem['message']}" for problem in report.get("problems", [])] or (
         [] if report["running"] else ["no node runs"]
     )
@@ -87,23 +87,23 @@ class Scene:
         until(lambda: self.subscriber.sql(READY) == "t", "the table is not ready", 60)
 
     def conninfo(self, **more: str) -> str:
-        """How the subscription connects."""
+        """Return the subscription's connection string."""
         return self.postgres.conninfo(self.there, **{"user": self.reader, "port": str(self.proxy.port), "password": "right"} | more)
 
     def administrator(self, sql: str) -> str:
-        """A statement in another database of the publisher."""
+        """Run a statement in another database of the publisher."""
         return self.postgres.psql("postgres", sql)
 
     def reconnect(self) -> None:
-        """Ends the walsender, so that the subscription has to connect again."""
+        """Terminate the walsender, so that the subscription has to connect again."""
         self.administrator(f"SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = '{self.slot}'")
 
     def insert(self, row: int = 100, table: str = "t") -> None:
-        """A row at the publisher."""
+        """Insert a row at the publisher."""
         self.publisher.sql(f"INSERT INTO {table} VALUES ({row}, '{row}')")
 
     def add_table(self, definition: str = TABLE, *, granted: bool = True, here: str = TABLE) -> None:
-        """One more table, `u`, of 10 rows, which joins the subscription and is to be copied."""
+        """Add a table `u` of 10 rows to the subscription. Its copy starts."""
         self.publisher.sql(f"{definition.format('u')}; INSERT INTO u SELECT i, i::text FROM generate_series(1, 10) i")
         if granted:
             self.publisher.sql(f"GRANT SELECT ON u TO {self.reader}")
@@ -111,29 +111,29 @@ class Scene:
         self.subscriber.sql(f"{here.format('u')}; ALTER SUBSCRIPTION s REFRESH PUBLICATION")
 
     def set_on_node(self, name: str, value: str | None) -> None:
-        """A setting that the node reads on a reload; None resets it."""
+        """Change a setting by a reload of the node. None resets it."""
         self.subscriber.sql(f"ALTER SYSTEM {f'RESET {name}' if value is None else f'SET {name} = {value!r}'}")
         self.subscriber.sql("SELECT pg_reload_conf()")
 
     def folder(self) -> Path:
-        """Where the node has table `t`."""
+        """Return the node's folder of table `t`."""
         key = self.subscriber.sql(
             "SELECT (SELECT oid FROM pg_database WHERE datname = current_database())::text || '/' || 't'::regclass::oid"
         )
         return self.node.data / "base" / key
 
     def data_file(self) -> Path:
-        """The largest data file of table `t`, which the visible version names."""
+        """Return the largest data file of table `t` that the visible version names."""
         self.subscriber.sql("SELECT count(*) FROM t")
         return max(self.folder().glob("part-*.parquet"), key=lambda path: path.stat().st_size)
 
     def problems(self) -> list[str]:
-        """What status says is wrong, of this database or of all."""
-        problems = told(self.node)
+        """Return the problems of this database, or with `whole` of all databases."""
+        problems = reported_problems(self.node)
         return problems if self.whole else [text for text in problems if f'"{self.here}"' in text]
 
     def close(self) -> None:
-        """Ends all of it."""
+        """Drop the subscriptions, the slot, the databases and the role."""
         self.stack.close()
         self.proxy.stalled, self.proxy.rate = False, None
         with contextlib.suppress(psycopg.Error):
@@ -147,11 +147,11 @@ class Scene:
         self.subscriber.close()
         self.publisher.close()
         self.proxy.__exit__()
-        mine = f"FROM pg_replication_slots WHERE database = '{self.there}'"
-        self.administrator(f"SELECT pg_terminate_backend(active_pid) {mine} AND active")
+        slots = f"FROM pg_replication_slots WHERE database = '{self.there}'"
+        self.administrator(f"SELECT pg_terminate_backend(active_pid) {slots} AND active")
         until(
             lambda: (
-                self.administrator(f"SELECT count(pg_drop_replication_slot(slot_name)) {mine} AND NOT active; SELECT count(*) {mine}")[-1]
+                self.administrator(f"SELECT count(pg_drop_replication_slot(slot_name)) {slots} AND NOT active; SELECT count(*) {slots}")[-1]
                 == "0"
             )
         )
@@ -161,25 +161,25 @@ class Scene:
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault, and the pattern of what status must say about it."""
+    """A fault, and the pattern of the problem that status must report."""
 
     run: Callable[[Scene], Generator[None]]
-    says: str
+    pattern: str
     quick: bool
 
 
 FAULTS: list[Fault] = []
 
 
-def fault(says: str, *, quick: bool = False) -> Callable[[Callable[[Scene], Generator[None]]], Callable[[Scene], Generator[None]]]:
+def fault(pattern: str, *, quick: bool = False) -> Callable[[Callable[[Scene], Generator[None]]], Callable[[Scene], Generator[None]]]:
     def register(run: Callable[[Scene], Generator[None]]) -> Callable[[Scene], Generator[None]]:
-        FAULTS.append(Fault(run, says, quick))
+        FAULTS.append(Fault(run, pattern, quick))
         return run
 
     return register
 
 
-# ---- the publisher and the line to it ----------------------------------------------------------------------------------
+# ---- the publisher and its connection ----------------------------------------------------------------------------------
 
 
 @fault("retrying after an error: could not connect to the publisher")
@@ -206,7 +206,7 @@ def _starts(server: Server) -> bool:
 
 
 @fault("retrying after an error: could not connect to the publisher", quick=True)
-def line_is_cut(scene: Scene) -> Generator[None]:
+def connection_is_cut(scene: Scene) -> Generator[None]:
     scene.proxy.target = free_port()
     scene.proxy.cut()
     yield
@@ -214,14 +214,14 @@ def line_is_cut(scene: Scene) -> Generator[None]:
 
 
 @fault("its publisher has said nothing for")
-def line_is_half_open(scene: Scene) -> Generator[None]:
+def connection_is_half_open(scene: Scene) -> Generator[None]:
     scene.proxy.stalled = True
     yield
     scene.proxy.stalled = False
 
 
 @fault("bytes of log behind its publisher")
-def line_is_slow(scene: Scene) -> Generator[None]:
+def connection_is_slow(scene: Scene) -> Generator[None]:
     scene.proxy.rate = 20_000
     scene.publisher.sql(
         "INSERT INTO t SELECT i, repeat(md5(i::text), 10) FROM generate_series(1000, 1999) i; INSERT INTO t SELECT i, repeat(md5(i::text), 10) FROM generate_series(2000, 4999) i"
@@ -263,7 +263,7 @@ def access_rules_reject_the_node(scene: Scene) -> Generator[None]:
 
 @contextlib.contextmanager
 def _access(scene: Scene, line: str) -> Iterator[None]:
-    """A line before the others of the publisher's pg_hba.conf."""
+    """Insert a line before the others of the publisher's pg_hba.conf."""
     path = scene.postgres.data / "pg_hba.conf"
     rules_before = path.read_text()
     path.write_text(f"{line}\n{rules_before}")
@@ -284,7 +284,7 @@ def role_is_dropped(scene: Scene) -> Generator[None]:
 
 
 @fault("is not permitted to log in")
-def role_may_not_log_in(scene: Scene) -> Generator[None]:
+def role_cannot_log_in(scene: Scene) -> Generator[None]:
     scene.publisher.sql(f"ALTER ROLE {scene.reader} NOLOGIN")
     scene.reconnect()
     yield
@@ -292,7 +292,7 @@ def role_may_not_log_in(scene: Scene) -> Generator[None]:
 
 
 @fault("must be superuser or replication role")
-def role_may_not_replicate(scene: Scene) -> Generator[None]:
+def role_lacks_the_attribute_replication(scene: Scene) -> Generator[None]:
     scene.publisher.sql(f"ALTER ROLE {scene.reader} NOREPLICATION")
     scene.reconnect()
     yield
@@ -300,7 +300,7 @@ def role_may_not_replicate(scene: Scene) -> Generator[None]:
 
 
 @fault("permission denied for table u", quick=True)
-def role_may_not_read_a_table(scene: Scene) -> Generator[None]:
+def role_cannot_read_a_table(scene: Scene) -> Generator[None]:
     scene.add_table(granted=False)
     yield
     scene.publisher.sql(f"GRANT SELECT ON u TO {scene.reader}")
@@ -337,7 +337,7 @@ def publication_is_dropped(scene: Scene) -> Generator[None]:
 
 
 @fault("there is no publication q on the publisher")
-def publication_is_not_there_yet(scene: Scene) -> Generator[None]:
+def publication_does_not_exist_yet(scene: Scene) -> Generator[None]:
     scene.subscriber.sql(f"CREATE SUBSCRIPTION other CONNECTION '{scene.conninfo()}' PUBLICATION q WITH (slot_name = '{scene.slot}_q')")
     yield
     scene.publisher.sql("CREATE PUBLICATION q FOR TABLE t")
@@ -382,12 +382,12 @@ def slot_is_invalidated(scene: Scene) -> Generator[None]:
 
 
 @fault("is active for PID")
-def slot_is_used_by_another(scene: Scene) -> Generator[None]:
+def slot_is_used_by_another_client(scene: Scene) -> Generator[None]:
     scene.subscriber.sql("ALTER SUBSCRIPTION s DISABLE")
     until(lambda: scene.publisher.sql(f"SELECT active FROM pg_replication_slots WHERE slot_name = '{scene.slot}'") == "f")
-    words = ["-d", scene.postgres.conninfo(scene.there), "--slot", scene.slot, "--start", "-f", "/dev/null"]
+    command = ["-d", scene.postgres.conninfo(scene.there), "--slot", scene.slot, "--start", "-f", "/dev/null"]
     options = ["-o", "proto_version=1", "-o", "publication_names=p"]
-    reader = subprocess.Popen([PG_BIN / "pg_recvlogical", *words, *options], stderr=subprocess.DEVNULL)
+    reader = subprocess.Popen([PG_BIN / "pg_recvlogical", *command, *options], stderr=subprocess.DEVNULL)
     scene.stack.callback(reader.wait)
     scene.stack.callback(reader.kill)
     until(lambda: scene.publisher.sql(f"SELECT active FROM pg_replication_slots WHERE slot_name = '{scene.slot}'") == "t")
@@ -397,7 +397,7 @@ def slot_is_used_by_another(scene: Scene) -> Generator[None]:
 
 
 @fault("requires wal_level >= logical")
-def publisher_has_no_logical_log(scene: Scene) -> Generator[None]:
+def wal_level_is_not_logical(scene: Scene) -> Generator[None]:
     replica_server = PostgresServer(Path(tempfile.mkdtemp("", "headgate-test-")), wal_level="replica")
     replica_server.create()
     replica_server.start()
@@ -417,7 +417,7 @@ def publisher_has_no_logical_log(scene: Scene) -> Generator[None]:
 
 
 @fault("all replication slots are in use")
-def slots_of_the_publisher_are_used_up(scene: Scene) -> Generator[None]:
+def slots_of_the_publisher_are_exhausted(scene: Scene) -> Generator[None]:
     slot_names = []
     with contextlib.suppress(psycopg.Error):
         for number in range(60):
@@ -430,7 +430,7 @@ def slots_of_the_publisher_are_used_up(scene: Scene) -> Generator[None]:
 
 
 @fault("exceeds max_wal_senders")
-def walsenders_of_the_publisher_are_used_up(scene: Scene) -> Generator[None]:
+def walsenders_of_the_publisher_are_exhausted(scene: Scene) -> Generator[None]:
     scene.subscriber.sql("ALTER SUBSCRIPTION s DISABLE")
     until(lambda: scene.publisher.sql(f"SELECT active FROM pg_replication_slots WHERE slot_name = '{scene.slot}'") == "f")
     with _connections(scene.postgres.conninfo(scene.there, replication="database")):
@@ -440,7 +440,7 @@ def walsenders_of_the_publisher_are_used_up(scene: Scene) -> Generator[None]:
 
 @contextlib.contextmanager
 def _connections(conninfo: str) -> Iterator[int]:
-    """As many connections as a server takes."""
+    """Open as many connections as a server accepts."""
     opened: list[psycopg.Connection[Any]] = []
     try:
         with contextlib.suppress(psycopg.OperationalError):
@@ -456,7 +456,7 @@ def _connections(conninfo: str) -> Iterator[int]:
 
 
 @fault("duplicate key value violates unique constraint", quick=True)
-def row_is_in_the_way(scene: Scene) -> Generator[None]:
+def row_exists_already(scene: Scene) -> Generator[None]:
     scene.subscriber.sql("INSERT INTO t VALUES (100, 'in the way')")
     scene.insert()
     yield
@@ -472,7 +472,7 @@ def error_disables_the_subscription(scene: Scene) -> Generator[None]:
 
 
 @fault("violates check constraint")
-def constraint_refuses_a_row(scene: Scene) -> Generator[None]:
+def row_violates_a_constraint(scene: Scene) -> Generator[None]:
     scene.subscriber.sql("ALTER TABLE t ADD CONSTRAINT small CHECK (id < 50)")
     scene.insert()
     yield
@@ -487,7 +487,7 @@ def column_is_missing(scene: Scene) -> Generator[None]:
 
 
 @fault("invalid input syntax for type integer")
-def type_does_not_fit(scene: Scene) -> Generator[None]:
+def value_does_not_fit_the_type(scene: Scene) -> Generator[None]:
     scene.add_table(here="CREATE TABLE {} (id int PRIMARY KEY, v int)")
     until(lambda: scene.subscriber.sql(READY) == "t", "the table is not ready")
     scene.publisher.sql("INSERT INTO u VALUES (100, 'no number')")
@@ -516,7 +516,7 @@ def table_is_missing(scene: Scene) -> Generator[None]:
 
 
 @fault("permission denied for table t")
-def owner_may_not_write(scene: Scene) -> Generator[None]:
+def owner_cannot_write(scene: Scene) -> Generator[None]:
     with _owner(scene) as owner:
         scene.subscriber.sql(f"ALTER ROLE {owner} NOSUPERUSER")
         scene.insert()
@@ -526,7 +526,7 @@ def owner_may_not_write(scene: Scene) -> Generator[None]:
 
 
 @fault("is not permitted to log in")
-def owner_may_not_log_in(scene: Scene) -> Generator[None]:
+def owner_cannot_log_in(scene: Scene) -> Generator[None]:
     with _owner(scene) as owner:
         scene.subscriber.sql(f"ALTER ROLE {owner} NOLOGIN")
         scene.reconnect()
@@ -537,7 +537,7 @@ def owner_may_not_log_in(scene: Scene) -> Generator[None]:
 
 @contextlib.contextmanager
 def _owner(scene: Scene) -> Iterator[str]:
-    """A role that owns the subscription."""
+    """Let a new role own the subscription."""
     name = f"owner_{scene.here}"
     scene.subscriber.sql(f"CREATE ROLE {name} SUPERUSER LOGIN; ALTER SUBSCRIPTION s OWNER TO {name}")
     yield name
@@ -589,7 +589,7 @@ def segments_reach_their_limit(scene: Scene) -> Generator[None]:
 
 
 @fault("out of logical replication workers: . of 5 in use")
-def workers_are_used_up(scene: Scene) -> Generator[None]:
+def workers_are_exhausted(scene: Scene) -> Generator[None]:
     for number in range(5):
         options = f"slot_name = '{scene.slot}_{number}', copy_data = false"
         scene.subscriber.sql(f"CREATE SUBSCRIPTION s{number} CONNECTION '{scene.conninfo()}' PUBLICATION p WITH ({options})")
@@ -599,7 +599,7 @@ def workers_are_used_up(scene: Scene) -> Generator[None]:
 
 
 @fault("out of table syncs of a subscription: 0 of 0 in use")
-def table_syncs_are_used_up(scene: Scene) -> Generator[None]:
+def table_syncs_are_exhausted(scene: Scene) -> Generator[None]:
     scene.set_on_node("max_sync_workers_per_subscription", "0")
     scene.add_table()
     yield
@@ -607,19 +607,19 @@ def table_syncs_are_used_up(scene: Scene) -> Generator[None]:
 
 
 @fault("out of connections: .* of 20 in use")
-def connections_are_used_up(scene: Scene) -> Generator[None]:
+def connections_are_exhausted(scene: Scene) -> Generator[None]:
     with _connections(scene.node.conninfo(scene.here)):
         yield
 
 
 @fault("out of walsenders: 3 of 3 in use")
-def walsenders_are_used_up(scene: Scene) -> Generator[None]:
+def walsenders_are_exhausted(scene: Scene) -> Generator[None]:
     with _connections(scene.node.conninfo(scene.here, replication="database")):
         yield
 
 
 @fault("out of replication slots: .* of 10 in use")
-def slots_are_used_up(scene: Scene) -> Generator[None]:
+def slots_are_exhausted(scene: Scene) -> Generator[None]:
     slot_names = []
     with contextlib.suppress(psycopg.Error):
         for number in range(60):
@@ -656,7 +656,9 @@ def segments_cannot_be_written(scene: Scene) -> Generator[None]:
     folder.mkdir(exist_ok=True)
     folder.rename(folder.with_name("pg_replication.away"))
     folder.write_text("")
-    scene.publisher.sql("INSERT INTO t SELECT i, repeat(md5(i::text), 30) FROM generate_series(1000, 19999) i")  # more than stays in memory
+    scene.publisher.sql(
+        "INSERT INTO t SELECT i, repeat(md5(i::text), 30) FROM generate_series(1000, 19999) i"
+    )  # more than is kept in memory
     yield
     folder.unlink()
     folder.with_name("pg_replication.away").rename(folder)
@@ -674,7 +676,7 @@ def data_file_is_missing(scene: Scene) -> Generator[None]:
 
 
 @fault('table "public.t" of database ".*": it cannot be read: file ".*" has .* bytes, not')
-def data_file_is_cut_off(scene: Scene) -> Generator[None]:
+def data_file_is_truncated(scene: Scene) -> Generator[None]:
     path = scene.data_file()
     content = path.read_bytes()
     path.write_bytes(content[:-10])
@@ -712,7 +714,7 @@ def log_of_a_table_is_damaged(scene: Scene) -> Generator[None]:
 
 
 @fault("data location: it cannot be read")
-def data_location_is_gone(scene: Scene) -> Generator[None]:
+def data_location_is_missing(scene: Scene) -> Generator[None]:
     base = scene.node.data / "base"
     base.rename(base.with_name("away"))
     yield
@@ -751,7 +753,7 @@ def node_is_killed(scene: Scene) -> Generator[None]:
 
 
 @fault("running Java virtual machine: it has not answered for")
-def java_stands_still(scene: Scene) -> Generator[None]:
+def java_does_not_respond(scene: Scene) -> Generator[None]:
     [java] = [
         int(stat.parent.name)
         for stat in Path("/proc").glob("[0-9]*/stat")
@@ -770,7 +772,7 @@ def _read(path: Path) -> str:
 
 
 @fault('background thread "metrics": it rests after')
-def port_of_the_metrics_is_taken(scene: Scene) -> Generator[None]:
+def port_of_the_metrics_is_in_use(scene: Scene) -> Generator[None]:
     assert isinstance(scene.node, NodeServer)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         scene.subscriber.close()
@@ -783,7 +785,7 @@ def port_of_the_metrics_is_taken(scene: Scene) -> Generator[None]:
 
 @pytest.fixture(scope="module")
 def servers(_session_farm: Any) -> Iterator[tuple[Server, Server]]:
-    """The PostgreSQL and the node that the faults hurt; the node's directory is a disk of its own."""
+    """A PostgreSQL and a node for the faults. The node's directory is a separate disk."""
     postgres = _session_farm.make(PostgresServer, **PUBLISHER)
     node = NodeServer(Path(tempfile.mkdtemp(" node", "headgate-test-")), **NODE)
     _session_farm.servers.append(node)
@@ -796,43 +798,45 @@ def servers(_session_farm: Any) -> Iterator[tuple[Server, Server]]:
     disk.end()
 
 
-def _hurt(scene: Scene, each: Fault) -> None:
+def _check(scene: Scene, fault: Fault) -> None:
     until(lambda: not scene.problems(), "the node is not healthy before the fault", 60)
-    course = each.run(scene)
-    next(course)
+    steps = fault.run(scene)
+    next(steps)
     caused = time.monotonic()
     problems_seen: list[str] = []
 
-    def is_told() -> str | None:
+    def find_problem() -> str | None:
         problems_seen[:] = scene.problems()
-        return next((text for text in problems_seen if re.search(each.says, text, re.DOTALL)), None)
+        return next((text for text in problems_seen if re.search(fault.pattern, text, re.DOTALL)), None)
 
     try:
-        problem = until(is_told, f"status does not say {each.says!r}", SECONDS)
+        problem = until(find_problem, f"status does not report {fault.pattern!r}", SECONDS)
         reported_at = time.monotonic()
     except AssertionError:
-        raise AssertionError(f"status does not say {each.says!r}: {problems_seen}") from None
+        raise AssertionError(f"status does not report {fault.pattern!r}: {problems_seen}") from None
     finally:
-        next(course, None)
+        next(steps, None)
     fixed_at = time.monotonic()
     try:
         until(lambda: not scene.problems(), "the node does not become healthy again", LONGEST)
     except AssertionError:
         raise AssertionError(f"the node does not become healthy again: {scene.problems()}") from None
-    over = time.monotonic()
+    healthy_at = time.monotonic()
     if path := os.environ.get("HEADGATE_FAULTS"):
-        name = each.run.__name__.replace("_", " ")
+        name = fault.run.__name__.replace("_", " ")
         with Path(path).open("a") as file:
-            file.write(f"| {name} | {' '.join(str(problem).split())[:300]} | {reported_at - caused:.0f} s | {over - fixed_at:.0f} s |\n")
+            file.write(
+                f"| {name} | {' '.join(str(problem).split())[:300]} | {reported_at - caused:.0f} s | {healthy_at - fixed_at:.0f} s |\n"
+            )
 
 
 @pytest.mark.slow
 @pytest.mark.on_disk
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("each", FAULTS, ids=lambda each: each.run.__name__)
-def test_status_reports_the_fault_until_it_is_fixed(servers: tuple[Server, Server], each: Fault) -> None:
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.run.__name__)
+def test_status_reports_the_fault_until_it_is_fixed(servers: tuple[Server, Server], fault: Fault) -> None:
     with contextlib.closing(Scene(*servers, whole=True)) as scene:
-        _hurt(scene, each)
+        _check(scene, fault)
 
 
 @pytest.mark.slow
@@ -842,17 +846,17 @@ def test_status_reports_an_unreachable_object_store_until_it_is_back(own_node: C
         place = {name: value.replace(f":{object_store.port}", f":{line.port}") for name, value in object_store.settings().items()}
         node = own_node(**place)
         node.psql("postgres", "CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)")
-        until(lambda: not told(node), "the node is not healthy", 60)
+        until(lambda: not reported_problems(node), "the node is not healthy", 60)
         line.target = free_port()
         line.cut()
-        until(lambda: any("data location" in text for text in told(node)), "status does not report the object store", SECONDS)
+        until(lambda: any("data location" in text for text in reported_problems(node)), "status does not report the object store", SECONDS)
         line.target = object_store.port
-        until(lambda: not told(node), "the node does not become healthy again", LONGEST)
+        until(lambda: not reported_problems(node), "the node does not become healthy again", LONGEST)
         assert node.psql("postgres", "SELECT count(*) FROM t") == "1"
 
 
 @pytest.mark.on_disk
-@pytest.mark.parametrize("each", [each for each in FAULTS if each.quick], ids=lambda each: each.run.__name__)
-def test_status_reports_the_fault_of_one_subscription(postgres: Server, node: Server, each: Fault) -> None:
+@pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault.quick], ids=lambda fault: fault.run.__name__)
+def test_status_reports_the_fault_of_one_subscription(postgres: Server, node: Server, fault: Fault) -> None:
     with contextlib.closing(Scene(postgres, node, whole=False)) as scene:
-        _hurt(scene, each)
+        _check(scene, fault)
