@@ -1,6 +1,6 @@
-"""Azure Blob Storage for tests: Azurite, Microsoft's emulator, which speaks as the Blob endpoint of an account with a flat namespace does.
+"""Azure Blob Storage for tests: Azurite, Microsoft's emulator of an account with a flat namespace.
 
-It is a program of npm (``npm install --global azurite``), started where it is installed; elsewhere its tests are skipped.
+It is an npm package (``npm install --global azurite``). If it is not installed, its tests are skipped.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PLACE = f"{CONTAINER}@{ACCOUNT}.dfs.core.windows.net"
 
 
 class AzureStorage:
-    """The server; `secret` is the account's key, and is to be seen nowhere."""
+    """The emulator. `secret` is the account's key, which no output may show."""
 
     def __init__(self, folder: Path) -> None:
         program = shutil.which("azurite-blob")
@@ -55,16 +55,16 @@ class AzureStorage:
         return "successfully listens" in self.log.read_text()
 
     def _make_container(self) -> None:
-        """The two clients of a node make none."""
+        """Create the container. The two clients of a node do not create it."""
         headers = {"x-ms-date": datetime.now(UTC).strftime("%a, %d %b %Y %H:%M:%S GMT"), "x-ms-version": VERSION}
-        named = "".join(f"{name}:{value}\n" for name, value in headers.items())
-        signed = self._signature("PUT" + "\n" * 12 + f"{named}/{ACCOUNT}/{ACCOUNT}/{CONTAINER}\nrestype:container")
+        header_lines = "".join(f"{name}:{value}\n" for name, value in headers.items())
+        signed = self._signature("PUT" + "\n" * 12 + f"{header_lines}/{ACCOUNT}/{ACCOUNT}/{CONTAINER}\nrestype:container")
         headers["Authorization"] = f"SharedKey {ACCOUNT}:{signed}"
         url = f"{self.endpoint}/{ACCOUNT}/{CONTAINER}?restype=container"
         urllib.request.urlopen(urllib.request.Request(url, method="PUT", headers=headers)).close()
 
     def token(self) -> str:
-        """A shared access signature for the container."""
+        """Return a shared access signature for the container."""
         permissions = {"sp": "racwdl", "se": "2100-01-01T00:00:00Z", "sv": VERSION, "sr": "c"}
         signed = [
             permissions["sp"],
@@ -85,12 +85,12 @@ class AzureStorage:
 
     @property
     def files(self) -> fsspec.AbstractFileSystem:
-        """The store, for tests that look into it."""
+        """Return a client of the store, for tests that read its files."""
         settings = {name: value.strip("'") for name, value in self.settings().items()}
         return azure.AzureStorage().path(settings["data_location"], settings).fs
 
     def settings(self, location: str | None = None) -> dict[str, str]:
-        """Settings of a node; `location`: another node's, to be shared."""
+        """Return the settings of a node. `location`: the location of another node, to share it."""
         return {
             "data_location": f"'{location or f'abfss://{PLACE}/{uuid.uuid4().hex[:8]}'}'",
             "data_location_endpoint": f"'{self.endpoint}'",
@@ -98,6 +98,6 @@ class AzureStorage:
         }
 
     def end(self) -> None:
-        """Ends the server."""
+        """End the emulator."""
         self._process.kill()
         self._process.wait()

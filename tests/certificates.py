@@ -57,8 +57,8 @@ class Authority:
 
     @staticmethod
     def _openssl(*words: object) -> None:
-        done = subprocess.run(["openssl", *map(str, words)], capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
+        completed = subprocess.run(["openssl", *map(str, words)], capture_output=True, text=True)
+        assert completed.returncode == 0, completed.stderr
 
     def _key(self, name: str) -> list[object]:
         return ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", self.folder / f"{name}.key"]

@@ -152,7 +152,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: TerminalReporter, config: pytest.Config) -> None:
-    """Say what the run has cost."""
+    """Print the cost of the run."""
     reports = [
         report
         for reports_of_outcome in terminalreporter.stats.values()
@@ -175,10 +175,10 @@ def pytest_report_header() -> list[str]:
 def until(condition: Callable[[], Any], what: str = "", seconds: float = 30) -> Any:
     """Poll until the condition is true, and return its value. Fail with the message `what` at the timeout."""
     deadline = time.monotonic() + seconds * patience()
-    while not (found := condition()):
+    while not (value := condition()):
         assert time.monotonic() < deadline, what
         time.sleep(0.05)
-    return found
+    return value
 
 
 def patience() -> int:
@@ -237,25 +237,36 @@ class Server:
 
     def conninfo(self, database: str = "postgres", user: str = "postgres", **more: str) -> str:
         """Return a connection string."""
-        words = {"host": "127.0.0.1", "port": str(self.port), "dbname": database, "user": user, **more}
-        return " ".join(f"{name}={value}" for name, value in words.items())
+        parameters = {"host": "127.0.0.1", "port": str(self.port), "dbname": database, "user": user, **more}
+        return " ".join(f"{name}={value}" for name, value in parameters.items())
 
     def psql(self, database: str, sql: str, *flags: str, user: str = "postgres", timeout: float = 120) -> str:
         """Run a script with psql (``-At`` unless other flags are given) and return its output. Raise SqlError if it fails."""
-        words = [PG_BIN / "psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", *(flags or ("-At",)), "-d", self.conninfo(database, user), "-f", "-"]
-        done = subprocess.run(
-            words, input=sql, capture_output=True, text=True, timeout=timeout * patience(), env={**os.environ, "PGCLIENTENCODING": "UTF8"}
+        command = [
+            PG_BIN / "psql",
+            "-X",
+            "-q",
+            "-v",
+            "ON_ERROR_STOP=1",
+            *(flags or ("-At",)),
+            "-d",
+            self.conninfo(database, user),
+            "-f",
+            "-",
+        ]
+        completed = subprocess.run(
+            command, input=sql, capture_output=True, text=True, timeout=timeout * patience(), env={**os.environ, "PGCLIENTENCODING": "UTF8"}
         )
-        if done.returncode:
-            raise SqlError(done.stderr)
-        return done.stdout.rstrip("\n")
+        if completed.returncode:
+            raise SqlError(completed.stderr)
+        return completed.stdout.rstrip("\n")
 
     def script(self, database: str, script: Path, *flags: str, **environment: str) -> str:
         """Run a file with psql and return its output, including the statements and errors. `environment`: psql's variables."""
-        words = [PG_BIN / "psql", "-X", "-a", *flags, "-d", self.conninfo(database)]
+        command = [PG_BIN / "psql", "-X", "-a", *flags, "-d", self.conninfo(database)]
         with script.open() as source:
-            done = subprocess.run(
-                words,
+            completed = subprocess.run(
+                command,
                 stdin=source,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -263,7 +274,7 @@ class Server:
                 timeout=280,
                 env={**os.environ, **environment},
             )
-        return done.stdout
+        return completed.stdout
 
     def new_database(self) -> str:
         """Create an empty database and return its name. Names have the same length on all servers, as psql cuts long lines of errors."""
@@ -351,11 +362,13 @@ class NodeServer(Server):
 
     def headgate(self, *words: str, timeout: float = 180) -> subprocess.CompletedProcess[str]:
         """Run a command on the node's data directory. Raise AssertionError with its output if it fails."""
-        done = subprocess.run(
+        completed = subprocess.run(
             [*HEADGATE, words[0], "-D", str(self.data), *words[1:]], capture_output=True, text=True, timeout=timeout * patience()
         )
-        assert done.returncode == 0, f"headgate {' '.join(words)}: exit code {done.returncode}\n{done.stdout}{done.stderr}"
-        return done
+        assert completed.returncode == 0, (
+            f"headgate {' '.join(words)}: exit code {completed.returncode}\n{completed.stdout}{completed.stderr}"
+        )
+        return completed
 
     def create(self) -> None:
         """Create the data directory."""
@@ -408,8 +421,8 @@ def check(node: Server, database: str | None = None) -> None:
     """
     command = "CHECK_NODE" if database is None else f"CHECK_NODE '{database}'"
     with psycopg.connect(node.conninfo(replication="database"), autocommit=True, prepare_threshold=None) as connection:
-        found = connection.execute(command.encode()).fetchall()
-    assert [finding for finding in found if finding[0] != FindingSeverity.NOTICE] == []
+        findings = connection.execute(command.encode()).fetchall()
+    assert [finding for finding in findings if finding[0] != FindingSeverity.NOTICE] == []
 
 
 class _Farm:
@@ -439,8 +452,8 @@ class _Farm:
             subprocess.run(["sh", "-c", 'rm -rf "$0" &', server.folder], check=False)
 
     def end(self) -> None:
-        with ThreadPoolExecutor(4) as beside:
-            list(beside.map(self._end, reversed(self.servers)))
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(self._end, reversed(self.servers)))
         for folder in self.folders:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -468,15 +481,15 @@ def postgres(_session_farm: _Farm) -> Server:
 @pytest.fixture(scope="session")
 def of_version(_session_farm: _Farm, postgres: Server) -> Callable[[int], Server]:
     """A function that returns the server of a version, which it starts at the first call."""
-    made: dict[int, Server] = {15: postgres}
+    servers: dict[int, Server] = {15: postgres}
 
     def server(version: int) -> Server:
-        if version not in made:
+        if version not in servers:
             programs = binaries(version)
             _session_farm.folders.append(programs.parent)
             kind = type(f"PostgresServer{version}", (PostgresServer,), {"programs": programs})
-            made[version] = _session_farm.make(kind)
-        return made[version]
+            servers[version] = _session_farm.make(kind)
+        return servers[version]
 
     return server
 
@@ -489,16 +502,16 @@ def node(_session_farm: _Farm, request: pytest.FixtureRequest) -> Iterator[Serve
     then stopped, and `headgate check` must find no problem. The check of a stopped node also finds files that no version names, which the
     check of a running node cannot do. It takes up to a second for each database.
     """
-    made = _session_farm.make(NodeServer)
-    yield made
-    log_text = made.log()
+    server = _session_farm.make(NodeServer)
+    yield server
+    log_text = server.log()
     warnings = (
         re.findall(r"^.*WARNING:  unforeseen .*(?:\n(?!20\d\d-).*)*", log_text, re.MULTILINE) if "WARNING:  unforeseen " in log_text else []
     )
     assert not warnings, "\n\n".join(warning[:3000] for warning in warnings[:5])
     if request.config.getoption("--all"):
-        made.stop()
-        made.headgate("check", timeout=840)
+        server.stop()
+        server.headgate("check", timeout=840)
 
 
 @pytest.fixture(params=["postgres", "node"])
@@ -569,10 +582,10 @@ def surroundings(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
     """The location of the run's nodes and engines, as ``--on`` selects it."""
     place = Place(request.config.getoption("--on"))
     store = {Place.GS: "google_storage", Place.AZURE: "azure_storage"}.get(place, "object_store")
-    found = Surroundings(place, lambda: request.getfixturevalue(store), lambda: tmp_path_factory.mktemp("cluster"))
-    NodeServer.surroundings = found
-    yield found
-    found.end()
+    servers = Surroundings(place, lambda: request.getfixturevalue(store), lambda: tmp_path_factory.mktemp("cluster"))
+    NodeServer.surroundings = servers
+    yield servers
+    servers.end()
 
 
 @pytest.fixture(scope="session")
@@ -582,7 +595,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, surroundings: Surroundings) 
     from headgate.storage.spark.application import spark_session as storage
 
     session = storage.start(bare(surroundings.spark_settings()), scratch=tmp_path_factory.mktemp("spark"))
-    heap.settle()  # as a node does after its start, so that the collector does not visit the objects of all tests each time
+    heap.settle()  # as a node does after its start, so that a collection does not visit the objects of all tests
     yield session
     session.stop()
 

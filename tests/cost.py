@@ -1,7 +1,7 @@
-"""What a run of the tests has cost: the CPU seconds of the machine and the files that took longest.
+"""The cost of a run of the tests: the CPU seconds of the machine, and the files that took longest.
 
 Called by `conftest` at the end of a run. Servers, Spark's Java and its workers are not children of pytest, so the CPU time is that of all
-processes of the machine: run the tests alone to compare two commits.
+processes of the machine. Run the tests alone to compare two commits.
 """
 
 from __future__ import annotations

@@ -16,10 +16,10 @@ class Disk:
     def __init__(self, folder: Path, megabytes: int) -> None:
         self.folder = folder
         folder.mkdir(exist_ok=True)
-        words = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m,mode=700", "tmpfs", str(folder)]
-        done = subprocess.run(words, capture_output=True, text=True)
-        if done.returncode:
-            pytest.skip(f"no disk can be mounted here: {done.stderr.strip()}")
+        command = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m,mode=700", "tmpfs", str(folder)]
+        completed = subprocess.run(command, capture_output=True, text=True)
+        if completed.returncode:
+            pytest.skip(f"no disk can be mounted here: {completed.stderr.strip()}")
 
     @property
     def room(self) -> int:
@@ -30,9 +30,9 @@ class Disk:
     def fill(self, but: int = 0) -> None:
         """Fill the disk until this number of bytes is free."""
         with (self.folder / "filling").open("ab") as file:
-            while (wanted := self.room - but) > 0:
-                with contextlib.suppress(OSError):  # somebody writes meanwhile: there is less than there was, and nothing was taken
-                    os.posix_fallocate(file.fileno(), file.tell(), wanted)
+            while (missing := self.room - but) > 0:
+                with contextlib.suppress(OSError):  # another process writes meanwhile, so there is less space than requested
+                    os.posix_fallocate(file.fileno(), file.tell(), missing)
                     return
 
     def free(self) -> None:

@@ -58,7 +58,7 @@ def mutated(chance: random.Random, seeds: Sequence[bytes]) -> bytes:
 
 
 @dataclass
-class Found:
+class Results:
     """The results of a number of inputs."""
 
     inputs: int = 0
@@ -89,38 +89,38 @@ def hurried() -> Iterator[None]:
 
 def run(
     read: Callable[[bytes], object], seeds: Sequence[bytes], count: int, *, seed: int = 0, refused: tuple[type[BaseException], ...] = ()
-) -> Found:
+) -> Results:
     """Call `read` with this number of inputs."""
-    chance, found = random.Random(seed), Found()
+    chance, results = random.Random(seed), Results()
     for seed_input in seeds:
-        _once(read, seed_input, found, refused)
+        _once(read, seed_input, results, refused)
     with hurried():
         for _ in range(count):
-            _once(read, mutated(chance, seeds), found, refused)
-    return found
+            _once(read, mutated(chance, seeds), results, refused)
+    return results
 
 
-def _once(read: Callable[[bytes], object], data: bytes, found: Found, refused: tuple[type[BaseException], ...]) -> None:
-    found.inputs += 1
+def _once(read: Callable[[bytes], object], data: bytes, results: Results, refused: tuple[type[BaseException], ...]) -> None:
+    results.inputs += 1
     began = time.thread_time()
     try:
         signal.setitimer(signal.ITIMER_PROF, 5 * SECONDS)
         read(data)
     except (PostgresError, *refused):
-        found.refused += 1
+        results.refused += 1
     except TookTooLongError:
-        found.wrong.setdefault("no end", data)
-    except Exception as error:  # noqa: BLE001 - what it is is the finding
+        results.wrong.setdefault("no end", data)
+    except Exception as error:  # noqa: BLE001 (any other error is a failure)
         at = error.__traceback__
         while at is not None and at.tb_next is not None:
             at = at.tb_next
         where = "" if at is None else f"{at.tb_frame.f_code.co_filename.rpartition('/')[2]}:{at.tb_lineno}"
-        found.wrong.setdefault(f"{type(error).__name__} in {where}: {str(error)[:100]}", data[:2000])
+        results.wrong.setdefault(f"{type(error).__name__} in {where}: {str(error)[:100]}", data[:2000])
     signal.setitimer(signal.ITIMER_PROF, 0)
     took = time.thread_time() - began
     if took > SECONDS:
-        found.wrong.setdefault(f"took {took:.1f} s", data[:2000])
-    found.slowest = max(found.slowest, took)
+        results.wrong.setdefault(f"took {took:.1f} s", data[:2000])
+    results.slowest = max(results.slowest, took)
 
 
 def left_behind(

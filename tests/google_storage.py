@@ -1,7 +1,8 @@
-"""Google's storage for tests: fake-gcs-server, before which ``googlestorage/main.go`` puts the interface that obstore uses.
+"""Google's storage for tests: fake-gcs-server, behind ``googlestorage/main.go``, which adds the interface that obstore uses.
 
-It is built by Go when it is first needed (minutes) and kept beside the Delta jars; where Go is missing or too old its tests are skipped.
-Both clients get their tokens by the key of a service account that is made for the run; requests of obstore's without one are refused.
+Go builds it the first time, which takes minutes, and it is cached beside the Delta jars. If Go is missing or too old, its tests are
+skipped. Both clients get their tokens by the key of a service account, which is created for the run. Requests of obstore without a token
+are rejected.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ MODULE = Path(__file__).parent / "googlestorage"
 
 
 class GoogleStorage(ObjectStore):
-    """The server; `secret` is of the key, and is to be seen nowhere."""
+    """The server. `secret` is a part of the service account's key, which no output may show."""
 
     def __init__(self, folder: Path, *options: str) -> None:
         reason = installation.without_go(MODULE)
@@ -48,12 +49,12 @@ class GoogleStorage(ObjectStore):
 
     @property
     def files(self) -> fsspec.AbstractFileSystem:
-        """The store, for tests that look into it."""
+        """Return a client of the store, for tests that read its files."""
         settings = {name: value.strip("'") for name, value in self.settings().items()}
         return google.GoogleStorage().path(f"gs://{BUCKET}", settings).fs
 
     def settings(self, location: str | None = None) -> dict[str, str]:
-        """Settings of a node; `location`: another node's, to be shared."""
+        """Return the settings of a node. `location`: the location of another node, to share it."""
         return {
             "data_location": f"'{location or f'gs://{BUCKET}/{uuid.uuid4().hex[:8]}'}'",
             "data_location_endpoint": f"'{self.endpoint}'",
@@ -62,7 +63,7 @@ class GoogleStorage(ObjectStore):
 
 
 def key(private: str, tokens: str) -> str:
-    """The JSON key of a service account, which gets its tokens at an address."""
+    """Return the JSON key of a service account that gets its tokens at an address."""
     return json.dumps(
         {
             "type": "service_account",

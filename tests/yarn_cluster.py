@@ -1,7 +1,7 @@
-"""A YARN cluster for tests: Hadoop's own mini cluster, a resource manager and a node manager in one Java process beside the test.
+"""A YARN cluster for tests: Hadoop's own mini cluster, with a resource manager and a node manager in one Java process.
 
-The process is ``python -m tests.yarn_cluster FOLDER``; it ends when its stdin is closed. Hadoop's classes are those that come with Spark; the
-mini cluster and what it needs of other libraries is fetched from Maven Central when a test first asks for it.
+The process is ``python -m tests.yarn_cluster FOLDER``, which ends when its stdin is closed. Hadoop's classes are those that Spark contains.
+The mini cluster and its other libraries are downloaded from Maven Central when a test first needs them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SETTINGS = {
 
 
 class YarnCluster:
-    """The process. `configuration` is the folder that HADOOP_CONF_DIR names."""
+    """The process of the cluster. `configuration` is the folder for HADOOP_CONF_DIR."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.configuration = folder, folder / "conf"
@@ -68,11 +68,11 @@ class YarnCluster:
         return (self.configuration / "yarn-site.xml").exists()
 
     def logs(self) -> str:
-        """What the containers have said."""
+        """Return the output of the containers."""
         return "\n".join(file.read_text(errors="replace") for file in self.folder.rglob("stderr"))
 
     def end(self) -> None:
-        """Ends the cluster with its containers."""
+        """End the cluster and its containers."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait(60)

@@ -1,8 +1,8 @@
-// Command googlestorage is Google's storage for tests: fake-gcs-server, which speaks the JSON interface that Hadoop's client uses, and before
-// it a translation of the XML interface that obstore uses: whole and multipart uploads with conditions, copies, listings by pages.
+// Command googlestorage is Google's storage for tests. fake-gcs-server has the JSON interface that Hadoop's client uses. In front of it, this
+// program translates the XML interface that obstore uses: whole and multipart uploads with conditions, copies, listings by pages.
 //
-// Who sends no token to the XML interface is refused. Conditions are the server's own; with -careless those of the XML interface are passed over, as a store
-// does that a node must not trust.
+// Requests to the XML interface without a token are rejected. fake-gcs-server evaluates the conditions. With -careless, the conditions of the
+// XML interface are ignored, as by a store that a node must not trust.
 package main
 
 import (
@@ -108,7 +108,7 @@ func (s *store) put(w http.ResponseWriter, r *http.Request, bucket, key, body st
 	told(w, answer, "")
 }
 
-// told passes an answer on: what was written, in the headers that the XML interface has.
+// told forwards an answer, with the generation and the ETag of the object in the headers of the XML interface.
 func told(w http.ResponseWriter, answer *httptest.ResponseRecorder, body string) {
 	var made object
 	if answer.Code != http.StatusOK || json.Unmarshal(answer.Body.Bytes(), &made) != nil {

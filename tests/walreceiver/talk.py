@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.wire import POISONS, Attack, Tap
+from tests.wire import CORRUPTIONS, Attack, Tap
 
 from headgate.commands.subscription import remote_expression
 from headgate.errors import PostgresError
@@ -25,9 +25,12 @@ from headgate.walreceiver.spool import Spool
 from headgate.walreceiver.waker import Waker
 
 SECONDS = 10
-"""No conversation takes longer."""
+"""The limit for one conversation."""
 TRIES = 5
-"""Some words are not said each time: who has all rows may end before he has told how far he is."""
+"""A message may be missing from a conversation: a subscriber that has all rows may end before it reports its position.
+
+So an attack is tried several times.
+"""
 
 TABLES = """
     CREATE TYPE mood AS ENUM ('glad', 'sad'); CREATE TABLE t (id int PRIMARY KEY, name text, feels mood);
@@ -38,7 +41,7 @@ CHANGES = "INSERT INTO t VALUES (3, 'three', 'sad'); UPDATE t SET id = 4, name =
 
 
 class Talk:
-    """All that a subscriber says to a publisher, through a proxy that may lie."""
+    """A subscriber's whole conversation with a publisher, through a proxy that may falsify messages."""
 
     def __init__(self, port: int, database: str, slot: str, begin: Lsn, folder: Path, *, user: str = "postgres") -> None:
         self.tap, self.user = Tap(port), user
@@ -49,16 +52,16 @@ class Talk:
         return f"host=127.0.0.1 port={self.tap.port} dbname={self.database} user={self.user} sslmode=disable gssencmode=disable"
 
     def all(self, *, patience: float = SECONDS) -> None:
-        """Once through everything; whoever waits for longer than that is ended."""
+        """Run the conversation once. It is stopped after `patience` seconds."""
         wakers = Waker(), Waker()
-        late = [threading.Timer(patience, waker.stop) for waker in wakers]
-        for connection in late:
-            connection.start()
+        timers = [threading.Timer(patience, waker.stop) for waker in wakers]
+        for timer in timers:
+            timer.start()
         try:
             self._all(*wakers, patience)
         finally:
-            for connection in late:
-                connection.cancel()
+            for timer in timers:
+                timer.cancel()
             for waker in wakers:
                 waker.close()
 
@@ -84,7 +87,7 @@ class Talk:
         connection.drop_slot("hostile_copy", missing_ok=True)
 
     def _stream(self, waker: Waker, patience: float) -> None:
-        """Streams until all transactions have come; then what the publisher keeps is what it kept before."""
+        """Stream until all transactions have arrived. They are not confirmed, so the publisher keeps them for the next conversation."""
         with PublisherConnection.open(self.conninfo, "sub", waker=waker) as connection:
             connection.start_streaming(self.slot, self.begin, ["p"])
             folder = self.folder / "spool"
@@ -107,13 +110,18 @@ class Talk:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def attacked(talk: Talk, chosen: Callable[[str, str, str], bool], ready: Callable[[], None] = lambda: None) -> tuple[int, dict[str, str]]:
-    """Every field by every poison that is chosen: how many there were, and what was not answered as it should be; `ready` comes before each."""
-    talk.all(patience=6 * SECONDS)  # nobody lies yet: on a busy machine it takes its time
+def attacked(
+    talk: Talk, is_chosen: Callable[[str, str, str], bool], ready: Callable[[], None] = lambda: None
+) -> tuple[int, dict[str, str]]:
+    """Run a conversation for each is_chosen corruption of each field. `ready` is called before each.
+
+    Return the number of corruptions, and a description of each one that was not rejected or read as it should be.
+    """
+    talk.all(patience=6 * SECONDS)  # without corruptions; it may take long on a busy machine
     sites, wrong, count = list(talk.tap.sites), {}, 0
     for query, name in sites:
-        for title, change in POISONS.items():
-            if not chosen(query, name, title):
+        for title, change in CORRUPTIONS.items():
+            if not is_chosen(query, name, title):
                 continue
             count += 1
             attack = talk.tap.attack = Attack(query, name, change)
@@ -124,7 +132,7 @@ def attacked(talk: Talk, chosen: Callable[[str, str, str], bool], ready: Callabl
                 if attack.fired.is_set() or message or fault:
                     break
             if not attack.fired.is_set():
-                fault = f"did not come: {message}"
+                fault = f"the field did not occur: {message}"
             if fault:
                 wrong[f"{query} | {name} | {title}"] = fault
     talk.tap.attack = None
@@ -134,7 +142,7 @@ def attacked(talk: Talk, chosen: Callable[[str, str, str], bool], ready: Callabl
 
 
 def _once(talk: Talk) -> tuple[str, str | None]:
-    """What a conversation was refused with, and what is wrong about how it ended."""
+    """Run a conversation. Return the error with which it was rejected, and the fault if it ended wrongly."""
     began, message, fault = time.monotonic(), "", None
     try:
         talk.all()
@@ -142,6 +150,6 @@ def _once(talk: Talk) -> tuple[str, str | None]:
         message = error.message
         if message.startswith("receiver failed"):
             fault = message[:300]
-    except Exception as error:  # noqa: BLE001 - what it is is the failure
+    except Exception as error:  # noqa: BLE001 (any other error is a fault)
         fault = f"{type(error).__name__}: {str(error)[:300]}"
     return message, "took too long" if time.monotonic() - began > SECONDS else fault

@@ -1,4 +1,4 @@
-"""A reader gets a PostgresError, or the field as data, soon after a publisher falsifies any field of any answer."""
+"""If a publisher falsifies a field of an answer, the reader soon raises a PostgresError, or takes the field for data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headgate.lsn import Lsn
 
 @pytest.fixture
 def talk(postgres: Server, tmp_path: Path) -> Iterator[Talk]:
-    """With a server that says what PostgreSQL has said."""
+    """A conversation with a server that repeats PostgreSQL's recorded answers."""
     database = postgres.new_database()
     slot = f"hostile_{database}"
     postgres.psql(database, TABLES)

@@ -48,7 +48,7 @@ def stream(tmp_path: Path) -> Callable[..., tuple[Spool, Reassembly]]:
 
 
 def values(segment: Segment) -> list[tuple[int, list[str]]]:
-    """(xid, values of the inserted rows) of each transaction."""
+    """Return (xid, values of the inserted rows) of each transaction."""
     decoded = decode.decode(*segment.read(), relations={7: TABLE})
     rows: dict[int, list[tuple[int, str]]] = {int(xid): [] for xid in segment.transactions.xid}
     for changes in decoded.changes:

@@ -29,7 +29,7 @@ KNOWN: dict[int, m.Relation] = {}
 
 
 class Stream:
-    """A receiver on a slot of its own."""
+    """A receiver on its own slot."""
 
     def __init__(self, conninfo: str, slot: str, directory: Path, limits: Limits, **spool: int) -> None:
         self.waker = Waker()

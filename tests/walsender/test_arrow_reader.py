@@ -1,4 +1,4 @@
-"""A reader holds a slot and reads its changes in Arrow, over one replication connection: psycopg and pyarrow are all that it needs."""
+"""A reader uses a slot and reads its changes in Arrow over one replication connection. It needs only psycopg and pyarrow."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Reader:
         return None if row is None else str(row[0])
 
     def read(self, rows: int = 1000) -> pa.Table | None:
-        """Return the next changes, or None if there are none. They are returned again unless they are confirmed."""
+        """Return the next changes, or None if there are none. Unless they are confirmed, they are returned again."""
         start = self._value(f"SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = '{self.slot}'")
         end = self._value(f"SELECT to_lsn FROM headgate.change_ranges('p', 't', '{start}', pg_current_wal_lsn(), {rows}, 1)")
         if end is None:
@@ -37,13 +37,13 @@ class Reader:
         return read(self.session, f"SELECT * FROM headgate.changes('p', 't', '{start}', '{end}')")
 
     def confirm(self) -> None:
-        """Move the slot behind the changes that were read."""
+        """Advance the slot past the changes that were read."""
         self._value(f"SELECT pg_replication_slot_advance('{self.slot}', '{self.end}')")
 
 
 @pytest.fixture
 def place(node) -> Iterator[tuple[str, str]]:
-    """A database of the node and a slot in it."""
+    """A database of the node, and a slot in it."""
     database = node.new_database()
     slot = slots.make(node, database, "arrow")
     yield database, slot

@@ -19,11 +19,11 @@ from tests.wire import Tap
 
 from headgate.lsn import Lsn
 
-UNFORESEEN = ("unforeseen", "Traceback", "failed")
+UNEXPECTED = ("unforeseen", "Traceback", "failed")
 
 
 class Scene:
-    """A node's database that publishes, to a role that may replicate and read and nothing else."""
+    """A node's database that publishes to a role that may only replicate and read."""
 
     def __init__(self, node: Server, folder: Path) -> None:
         self.node = node
@@ -43,17 +43,17 @@ class Scene:
         self.session.sql(CHANGES)
 
     def ready(self) -> None:
-        """The slot has what it is to send, although somebody may have said that he has got it."""
-        mine = f"FROM pg_replication_slots WHERE slot_name = '{self.talk.slot}'"
-        if self.session.sql(f"SELECT confirmed_flush_lsn {mine}") != str(self.talk.begin):
-            until(lambda: self.session.sql(f"SELECT active {mine}") == "f", "the slot stays active")
+        """Create the slot again if a falsified acknowledgement has advanced it, so that it has changes to send."""
+        own_slots = f"FROM pg_replication_slots WHERE slot_name = '{self.talk.slot}'"
+        if self.session.sql(f"SELECT confirmed_flush_lsn {own_slots}") != str(self.talk.begin):
+            until(lambda: self.session.sql(f"SELECT active {own_slots}") == "f", "the slot stays active")
             self.session.sql(f"SELECT pg_drop_replication_slot('{self.talk.slot}')")
             self._make_slot()
 
     def unharmed(self) -> None:
-        """Nothing was done that was said, nothing failed in a way that nobody foresaw, nobody has been left behind."""
+        """Check that no falsified statement was executed, that no unexpected error was logged, and that no session or slot is left."""
         assert self.session.sql("SELECT count(*) FROM pg_roles WHERE rolname LIKE 'pwned%'") == "0"
-        messages = [entry.message for entry in self.log.entries() if any(word in entry.message for word in UNFORESEEN)]
+        messages = [entry.message for entry in self.log.entries() if any(word in entry.message for word in UNEXPECTED)]
         assert not messages, messages[:5]
         sessions = f"SELECT count(*) FROM pg_stat_activity WHERE usename = '{self.role}'"
         until(lambda: self.session.sql(sessions) == "0", "walsenders are left")
@@ -61,7 +61,7 @@ class Scene:
         until(lambda: self.session.sql(slots) == "0", "slots are left")
 
     def close(self) -> None:
-        """Leaves nothing."""
+        """Drop the slot and the role."""
         self.talk.tap.__exit__()
         self.session.sql(f"SELECT pg_drop_replication_slot('{self.talk.slot}'); DROP OWNED BY {self.role}; DROP ROLE {self.role}")
         self.session.close()

@@ -19,7 +19,7 @@ READ = "SELECT count(*) FROM pg_logical_slot_get_binary_changes('{}', NULL, NULL
 
 
 def refused(session: psycopg.Connection[tuple[object, ...]], sql: str) -> tuple[object, ...]:
-    """What the server says against the statement."""
+    """Return the server's error message."""
     try:
         session.execute(sql.encode())
     except psycopg.Error as error:
@@ -28,7 +28,7 @@ def refused(session: psycopg.Connection[tuple[object, ...]], sql: str) -> tuple[
 
 
 def story(server: Server) -> list[object]:
-    """What befalls an idle slot and one that is being read."""
+    """Return what happens to an idle slot and to one that is being read."""
     database = server.new_database()
     results: list[object] = []
     with psycopg.connect(server.conninfo(database), autocommit=True) as session:

@@ -36,7 +36,7 @@ def test_no_commit_waits_if_the_list_is_invalid(text: str) -> None:
 
 
 def streaming(**flushed: int) -> tuple[Senders, Callable[[int], str | None]]:
-    """Walsenders that stream and have been told these flush positions, and their application names by pid."""
+    """Return walsenders that stream and have received these flush positions, and their application names by pid."""
     senders = Senders()
     names = dict(enumerate(flushed, 1))
     for pid, position in enumerate(flushed.values(), 1):
