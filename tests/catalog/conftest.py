@@ -1,4 +1,4 @@
-"""Catalogs to test on, and one behind real psql: a server that answers simple queries with `query.answer`, and nothing else."""
+"""Catalogs for tests, and a server that lets psql query one: it answers simple queries with `query.answer`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def analysed_query(node: Any, context: SessionContext, cursor: Any, **parameters
 
 
 class CatalogServer:
-    """Listens on a port of its own; each connection is a session of `database`."""
+    """A server on its own port. Each connection is a session of `database`."""
 
     def __init__(
         self, catalog: Catalog, database: int, dynamic: Mapping[str, Any] | None = None, functions: Mapping[str, Any] | None = None
@@ -120,20 +120,20 @@ class CatalogServer:
 
 
 def run_psql(where: list[str], database: str, commands: tuple[str, ...], options: tuple[str, ...] = ()) -> str:
-    """What psql prints for each command: output, then errors, one after the other."""
+    """Return what psql prints for each command, first the output and then the errors."""
     outputs = []
     for command in commands:
-        done = subprocess.run(
+        completed = subprocess.run(
             ["psql", "-X", *where, "-U", "postgres", "-d", database, "-v", "HIDE_TABLEAM=on", *options, "-c", command],
             capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
-        outputs.append(f"=== {command}\n{done.stdout}{done.stderr}")
+        outputs.append(f"=== {command}\n{completed.stdout}{completed.stderr}")
     return "".join(outputs)
 
 
 @pytest.fixture(scope="session")
 def empty_catalog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Catalog]:
-    """One catalog for tests that make databases of their own in it."""
+    """A catalog in which tests create their own databases."""
     catalog = Catalog.create(tmp_path_factory.mktemp("catalog") / "catalog.duckdb")
     yield catalog
     catalog.close()
@@ -150,7 +150,7 @@ def database(empty_catalog: Catalog) -> int:
 
 @pytest.fixture
 def catalog_psql(empty_catalog: Catalog) -> Iterator[Callable[..., str]]:
-    """psql on a catalog: ``catalog_psql(database, *commands, dynamic=…)``."""
+    """Return a function that runs psql on a catalog: ``catalog_psql(database, *commands, dynamic=…)``."""
     servers = []
 
     def psql(database: int, *commands: str, **given: Any) -> str:
@@ -164,7 +164,7 @@ def catalog_psql(empty_catalog: Catalog) -> Iterator[Callable[..., str]]:
 
 @pytest.fixture
 def ask(empty_catalog: Catalog) -> Callable[..., list[tuple[str | None, ...]]]:
-    """The rows that a query gives: ``ask(database, sql, dynamic=…, functions=…)``."""
+    """Return a function that returns the rows of a query: ``ask(database, sql, dynamic=…, functions=…)``."""
 
     def rows(database: int, sql: str, **given: Any) -> list[tuple[str | None, ...]]:
         context = SessionContext(database, "test", "postgres", settings={"TimeZone": "UTC"}, pid=42)

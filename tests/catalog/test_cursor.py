@@ -42,8 +42,8 @@ def opened() -> Iterator[tuple[duckdb.DuckDBPyConnection, Answers]]:
     connection.close()
 
 
-def asked(cursor: CatalogCursor, query: str) -> list[Any]:
-    """What DuckDB itself answers."""
+def duckdb_rows(cursor: CatalogCursor, query: str) -> list[Any]:
+    """Return the rows that DuckDB itself returns."""
     return list(cursor.execute(query).fetchall())
 
 
@@ -51,7 +51,7 @@ def test_answer_is_cached_until_a_commit_writes_a_table_that_the_query_reads(ope
     connection, answers = opened
     reader, writer = CatalogCursor(connection.cursor(), answers), CatalogCursor(connection.cursor(), answers)
     assert reader.rows(NAMES) == []
-    connection.execute("INSERT INTO hg.names VALUES (1)")  # behind the back of all cursors
+    connection.execute("INSERT INTO hg.names VALUES (1)")  # without the knowledge of any cursor
     assert reader.rows(NAMES) == [], "the query was sent to DuckDB again"
     writer.execute("INSERT INTO hg.others VALUES (1)")
     assert reader.rows(NAMES) == [], "a write to another table invalidates the answer"
@@ -63,7 +63,7 @@ def test_transaction_keeps_its_snapshot(opened: tuple[duckdb.DuckDBPyConnection,
     connection, answers = opened
     first, second = CatalogCursor(connection.cursor(), answers), CatalogCursor(connection.cursor(), answers)
     first.execute("BEGIN TRANSACTION")
-    asked(first, "SELECT count(*) FROM hg.others")
+    duckdb_rows(first, "SELECT count(*) FROM hg.others")
     second.execute("INSERT INTO hg.names VALUES (1)")
     assert second.rows(NAMES) == [(1,)]
     assert first.rows(NAMES) == []
@@ -135,11 +135,11 @@ def test_three_transactions_are_answered_as_by_duckdb(deeds: list[tuple[int, str
                 cursor.execute(f"INSERT INTO hg.{deed} VALUES (?)", [number])
             elif deed == "remove":
                 cursor.execute("DELETE FROM hg.names")
-        except duckdb.TransactionException:  # another was first
+        except duckdb.TransactionException:  # another transaction has written the row first
             begun[index] = False
             cursor.execute("ROLLBACK") if deed != "commit" else None
         for query in QUERIES:
-            assert cursor.rows(query) == asked(cursor, query)
+            assert cursor.rows(query) == duckdb_rows(cursor, query)
     connection.close()
 
 
@@ -199,7 +199,7 @@ def test_cached_lookups_of_single_objects_equal_duckdbs_answers(acts: list[tuple
                     cursor.execute(act)
             else:
                 cursor.execute(act[0], values(act[1], oid, name))
-        except duckdb.TransactionException:  # another was first
+        except duckdb.TransactionException:  # another transaction has written the row first
             cursor.execute("ROLLBACK") if begun[index] else None
             begun[index] = False
         for (query, kinds), number, letter in itertools.product(ON_OBJECTS, (1, 3), "a"):
@@ -253,7 +253,7 @@ def test_table_altered_by_a_transaction_is_not_loaded_again_by_the_next_one() ->
 def test_concurrent_readers_and_writers_see_duckdbs_answers(opened: tuple[duckdb.DuckDBPyConnection, Answers]) -> None:
     connection, answers = opened
     wrong: list[str] = []
-    done = threading.Event()
+    finished = threading.Event()
 
     def write(table: str) -> None:
         cursor = CatalogCursor(connection.cursor(), answers)
@@ -264,9 +264,9 @@ def test_concurrent_readers_and_writers_see_duckdbs_answers(opened: tuple[duckdb
 
     def read() -> None:
         cursor = CatalogCursor(connection.cursor(), answers)
-        while not done.is_set():
+        while not finished.is_set():
             cursor.execute("BEGIN TRANSACTION")
-            wrong.extend(query for query in QUERIES for _ in range(2) if cursor.rows(query) != asked(cursor, query))
+            wrong.extend(query for query in QUERIES for _ in range(2) if cursor.rows(query) != duckdb_rows(cursor, query))
             cursor.execute("ROLLBACK")
 
     writers = [threading.Thread(target=write, args=(table,)) for table in ("names", "others")]
@@ -275,7 +275,7 @@ def test_concurrent_readers_and_writers_see_duckdbs_answers(opened: tuple[duckdb
         thread.start()
     for thread in writers:
         thread.join()
-    done.set()
+    finished.set()
     for thread in readers:
         thread.join()
     assert wrong == []

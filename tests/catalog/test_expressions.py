@@ -1,6 +1,6 @@
-"""Drawn expressions have PostgreSQL's values on the catalogs, or are rejected. Expressions that once differed have tests too.
+"""Random expressions have PostgreSQL's values on the catalogs, or are rejected. Expressions that had a different value once have tests too.
 
-The grammar is that of `tests/expression`, whose tests draw from it for queries on tables and for filters: one binder serves all of them. For
+The grammar is that of `tests/expression`, whose tests use it for queries on tables and for filters, because they have the same binder. For
 many examples: ``.venv/bin/python -m pytest --all tests/catalog/test_expressions.py``.
 """
 
@@ -28,7 +28,7 @@ TYPES = dict(GRAMMAR.columns)
 
 @pytest.fixture(scope="module")
 def judge(postgres: Any) -> Iterator[psycopg.Connection]:
-    """A PostgreSQL in UTC."""
+    """A PostgreSQL session in UTC."""
     with psycopg.connect(postgres.conninfo(postgres.new_database()), autocommit=True) as connection:
         connection.execute("SET timezone = 'UTC'")
         yield connection
@@ -38,8 +38,8 @@ def quoted(text: str | None) -> str:
     return "NULL" if text is None else "'" + text.replace("'", "''") + "'"
 
 
-def drawn(seed: int) -> str:
-    """A query of one row, in which an expression stands over columns that are constants, each on its own."""
+def random_query(seed: int) -> str:
+    """Return a query of one row: a random expression over columns that are constants."""
     random = Random(seed)
     expression = plain(GRAMMAR.expression(random, 1 + seed % 3))
     row = dict(zip(TYPES, GRAMMAR.row(random), strict=True))
@@ -48,16 +48,16 @@ def drawn(seed: int) -> str:
     return f"SELECT {expression} FROM (SELECT {values}) t, pg_catalog.pg_am WHERE amname = 'btree'"
 
 
-def answered(ask: Ask, database: int, query: str) -> str | None:
-    """What the catalog says: the value's text, or ! and the SQLSTATE."""
+def catalog_result(ask: Ask, database: int, query: str) -> str | None:
+    """Return the result on the catalog: the value's text, or ! and the SQLSTATE."""
     try:
         return ask(database, query)[0][0]
     except PostgresError as error:
         return f"!{error.sqlstate}"
 
 
-def expected(judge: psycopg.Connection, query: str) -> str | None:
-    """What PostgreSQL says."""
+def postgresql_result(judge: psycopg.Connection, query: str) -> str | None:
+    """Return PostgreSQL's result."""
     result = judge.pgconn.exec_(query.encode())
     if result.status != psycopg.pq.ExecStatus.TUPLES_OK:
         return f"!{(result.error_field(psycopg.pq.DiagnosticField.SQLSTATE) or b'').decode()}"
@@ -65,25 +65,25 @@ def expected(judge: psycopg.Connection, query: str) -> str | None:
     return None if value is None else value.decode()
 
 
-def compared(ask: Ask, database: int, judge: psycopg.Connection, seed: int, outcomes: Counter[str]) -> str | None:
-    """A difference, or None."""
-    query = drawn(seed)
-    actual = answered(ask, database, query)
+def difference_of(ask: Ask, database: int, judge: psycopg.Connection, seed: int, outcomes: Counter[str]) -> str | None:
+    """Return the difference, or None."""
+    query = random_query(seed)
+    actual = catalog_result(ask, database, query)
     if actual == "!0A000":
         outcomes["refused"] += 1
         return None
-    expected_value = expected(judge, query)
+    expected_value = postgresql_result(judge, query)
     if actual == expected_value:
         outcomes["agree"] += 1
         return None
     if (actual or "").startswith("!") and (
         expected_value is None or expected_value.startswith("!")
-    ):  # PostgreSQL's planner finds a NULL before an error
+    ):  # PostgreSQL's planner returns NULL before it evaluates a part that raises
         outcomes["another error"] += 1
         return None
     if (
         actual == "!22025" and expected_value == "f"
-    ):  # PostgreSQL does not come to the end of a pattern that ends in its escape (docs/compatibility.md)
+    ):  # PostgreSQL does not evaluate a pattern that ends in its escape to the end (docs/compatibility.md)
         outcomes["another error"] += 1
         return None
     return f"{seed}: {query}\n  PostgreSQL {expected_value!r}, here {actual!r}"
@@ -93,7 +93,7 @@ def compared(ask: Ask, database: int, judge: psycopg.Connection, seed: int, outc
 def test_drawn_expression_has_postgresqls_value_on_a_catalog(ask: Ask, database: int, judge: psycopg.Connection, first: int) -> None:
     outcomes: Counter[str] = Counter()
     seeds = range(first, first + 1000)
-    differing = [difference for seed in seeds if (difference := compared(ask, database, judge, seed, outcomes)) is not None]
+    differing = [difference for seed in seeds if (difference := difference_of(ask, database, judge, seed, outcomes)) is not None]
     assert differing == []
     assert outcomes["agree"] >= 40, outcomes
 
@@ -101,7 +101,7 @@ def test_drawn_expression_has_postgresqls_value_on_a_catalog(ask: Ask, database:
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_twenty_thousand_drawn_expressions_have_postgresqls_values_on_a_table(postgres: Any) -> None:
-    """In a process of its own, whose Spark session has the settings of a long run."""
+    """This runs in a separate process, whose Spark session has the settings of a long run."""
     options = ["--count", "20000", "--seed", "1", "--database", postgres.conninfo(postgres.new_database())]
     run = subprocess.run([sys.executable, "-m", "tests.expression.agreement", *options], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout[-8000:] + run.stderr[-2000:]
@@ -137,7 +137,7 @@ def test_operand_is_evaluated_even_if_it_is_compared_with_no_element(
     ask: Ask, database: int, judge: psycopg.Connection, nothing: str
 ) -> None:
     query = f"SELECT ('ab' LIKE q) <= {nothing} FROM (SELECT 'a\\'::text AS q) t, pg_catalog.pg_am WHERE amname = 'btree'"
-    assert answered(ask, database, query) == expected(judge, query) == "!22025"
+    assert catalog_result(ask, database, query) == postgresql_result(judge, query) == "!22025"
 
 
 def test_information_schema_shows_grants_to_others(empty_catalog: Catalog, ask: Ask, database: int) -> None:

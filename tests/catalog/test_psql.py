@@ -96,7 +96,7 @@ def test_psql_prints_the_same_as_on_postgresql(
     both: tuple[str, int], postgres: Any, catalog_psql: Callable[..., str], command: str
 ) -> None:
     name, database = both
-    done = subprocess.run(
+    completed = subprocess.run(
         ["psql", "-X", "-d", postgres.conninfo(name), "-v", "HIDE_TABLEAM=on", "-c", command], capture_output=True, text=True
     )
-    assert catalog_psql(database, command) == f"=== {command}\n{done.stdout}{done.stderr}"
+    assert catalog_psql(database, command) == f"=== {command}\n{completed.stdout}{completed.stderr}"

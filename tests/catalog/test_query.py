@@ -28,7 +28,7 @@ Ask = Callable[..., list[tuple[str | None, ...]]]
 
 @pytest.fixture
 def published(empty_catalog: Catalog, database: int) -> int:
-    """The oid of public.w1 (a, b, c), of which publication pw publishes a and c of some rows."""
+    """The oid of public.w1 (a, b, c). Publication pw publishes columns a and c of some of its rows."""
     columns = [Column(0, "a", t.INT4), Column(0, "b", t.TEXT, collation=100), Column(0, "c", t.INT4)]
     with empty_catalog.begin() as transaction:
         cursor, oids = transaction.cursor, empty_catalog.next_oid
@@ -48,7 +48,7 @@ def test_limit_over_a_join_is_applied(ask: Ask, database: int) -> None:
 
 
 def test_columns_of_constraints_are_found_by_a_join(ask: Ask, database: int, published: int) -> None:
-    """A product of all columns and all constraints would take ten minutes."""
+    """A cross join of all columns and all constraints would take ten minutes."""
     used = "SELECT table_name, column_name, constraint_name FROM information_schema.constraint_column_usage WHERE table_schema = 'public'"
     assert ask(database, used) == [("w1", "a", "w1_pkey")]
 

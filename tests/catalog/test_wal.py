@@ -26,7 +26,7 @@ os._exit(1)
 
 @pytest.fixture
 def killed(catalog_file: Path, tmp_path: Path) -> Path:
-    """A catalog whose process was killed, with its log."""
+    """The catalog of a killed process, with its write-ahead log."""
     path = tmp_path / "catalog.duckdb"
     shutil.copy(catalog_file, path)
     subprocess.run([sys.executable, "-c", WRITER, str(path)], check=False)

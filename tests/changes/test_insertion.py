@@ -1,4 +1,4 @@
-"""Parts of a batch of new rows are recognized as apart if no key is in two of them."""
+"""Parts of a batch of new rows are recognized as disjoint if no key is in two of them."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ def test_many_runs_become_few_intervals_that_contain_them(monkeypatch: pytest.Mo
 
 
 @given(parts=st.lists(KEYS, max_size=5), most=st.sampled_from([2, 5, 4096]))
-def test_parts_are_apart_only_if_no_key_is_in_two_of_them(parts: list[set[int]], most: int) -> None:
+def test_parts_are_disjoint_only_if_no_key_is_in_two_of_them(parts: list[set[int]], most: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(insertion, "MOST_INTERVALS", most)
-        made = [insertion.intervals(pa.chunked_array([pa.array(sorted(keys), pa.int64())])) for keys in parts]
-    apart = insertion.are_apart(made)
+        intervals_by_part = [insertion.intervals(pa.chunked_array([pa.array(sorted(keys), pa.int64())])) for keys in parts]
+    apart = insertion.are_apart(intervals_by_part)
     disjoint = sum(map(len, parts)) == len(set[int]().union(*parts))
-    assert max(map(len, made), default=0) <= most
+    assert max(map(len, intervals_by_part), default=0) <= most
     assert disjoint or not apart
     assert apart or not disjoint or most < 4096
 
 
-def test_no_parts_are_apart() -> None:
+def test_zero_parts_and_one_part_are_disjoint() -> None:
     assert insertion.are_apart([])
     assert insertion.are_apart([np.array([[1, 2]])])

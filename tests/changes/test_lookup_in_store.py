@@ -50,7 +50,7 @@ def test_keys_are_found_in_parts_of_a_large_file_as_in_a_fetched_file(remote: En
     assert found(remote, 6, 7, 8, 5000) == expected
     assert found(remote, 7) == [(7, "v7")]
     monkeypatch.setattr(lookup, "FAR_BYTES", 0)
-    file_cache.open_cache(remote.base.fs, remote.data_dir / "other", 1 << 20)  # as after a start
+    file_cache.open_cache(remote.base.fs, remote.data_dir / "other", 1 << 20)  # an empty cache, as after a start
     assert found(remote, 6, 7, 8, 5000) == expected
     assert found(remote, 7) == [(7, "v7")]
     fetched = [path.name for path in (remote.data_dir / "other").iterdir() if path.suffix == ".parquet"]

@@ -29,7 +29,7 @@ def row(key: int, v: str | None, w: int | None = 0) -> Row:
 
 
 def batch(*changes: tuple[Any, ...], table: Any = T) -> pa.Table:
-    """Changes (commit_lsn, op, old, new[, unchanged]) as a frame."""
+    """Return changes (commit_lsn, op, old, new[, unchanged]) as a frame."""
     struct = pa.struct(list(arrow_row(table)))
     return pa.table(
         {
@@ -65,19 +65,19 @@ def merged(
 def applied(
     engine: Engine, changes: pa.Table, *, commit: bool = True, key: Any = KEY, table: Any = T, **way: Any
 ) -> tuple[Merged, list[Any]]:
-    """What a merge did and the table's contents after it."""
+    """Return the statistics of a merge, and the table's contents after it."""
     transaction = engine.begin(DATABASE)
-    done = merged(engine, transaction, table, key, changes, **way)
+    result = merged(engine, transaction, table, key, changes, **way)
     rows = contents(transaction, table)
-    if commit and not done.conflict:
+    if commit and not result.conflict:
         transaction.commit()
     else:
         transaction.rollback()
-    return done, rows
+    return result, rows
 
 
 def feed_of(engine: Engine, transaction: Transaction) -> list[str]:
-    """The change rows of a transaction's writes, sorted; the log counts as many changes."""
+    """Return the changes that a transaction's writes have recorded, sorted. Check that the log counts as many changes."""
     transaction.staging.make_whole()
     changes = feed.changes(engine, T, transaction.staging.writes).select("op", "old", "new").toArrow().to_pylist()
     assert sum(logged_write.changes for logged_write in transaction.staging.logged_writes()) == len(changes)
@@ -209,7 +209,7 @@ def test_update_without_a_key_of_a_missing_row_is_skipped(engine: Engine) -> Non
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_equal_numbers_are_one_key_whatever_their_scale(engine: Engine, way: dict[str, Any]) -> None:
+def test_equal_numbers_of_different_scales_are_one_key(engine: Engine, way: dict[str, Any]) -> None:
     numbers = relation(21001, "n", k=registry.NUMERIC, v=TEXT)
     made(engine, numbers, ("1.50", "a"), ("100", "b"))
     changes = batch((1, "U", None, {"k": "1.5", "v": "changed"}), (2, "D", {"k": "100.00", "v": None}, None), table=numbers)
@@ -231,9 +231,9 @@ def test_new_rows_of_a_table_without_a_key_are_stored_as_sent(engine: Engine) ->
 
 
 def stream(rng: random.Random, stored: list[int], length: int, kinds: str) -> tuple[list[tuple[Any, ...]], dict[int, Row]]:
-    """A random stream of valid changes on rows with these keys (v of a key is its name), and the rows after it.
+    """Return a random stream of valid changes of rows with these keys (v of a key is its name), and the rows after it.
 
-    Where `kinds` has M, updates that give rows other keys, some of the updates do not send v.
+    If `kinds` contains M (updates that change keys), some of the updates do not send v.
     """
     rows: dict[int, Row] = {key: row(key, f"v{key}", key) for key in stored}
     changes: list[tuple[Any, ...]] = []
@@ -275,8 +275,8 @@ def test_all_ways_give_the_same_table_and_the_same_change_feed(engine: Engine, s
         feeds = []
         for way in ({}, {"few": -1}, {"by_tasks": True}):
             transaction = engine.begin(DATABASE)
-            done = merged(engine, transaction, T, KEY, batch(*changes), **way)  # type: ignore[arg-type]
-            assert done.conflict is None
+            result = merged(engine, transaction, T, KEY, batch(*changes), **way)  # type: ignore[arg-type]
+            assert result.conflict is None
             assert contents(transaction, T) == expected
             feeds.append(feed_of(engine, transaction))
             transaction.rollback()
@@ -285,7 +285,7 @@ def test_all_ways_give_the_same_table_and_the_same_change_feed(engine: Engine, s
 
 
 def _by_model(current: dict[int, tuple[Any, Any]], changes: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """The rows after applying the changes one by one to a dictionary."""
+    """Return the rows after applying the changes one by one to a dictionary."""
     rows = dict(current)
     for _, op, old, new, *unchanged in changes:
         key = (old or new)["id"]

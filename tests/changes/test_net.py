@@ -24,7 +24,7 @@ CHANGES = st.lists(st.tuples(st.sampled_from("IUDM"), st.integers(0, 4), st.inte
 
 
 def frame(changes: list[tuple[str, int, int]]) -> pa.Table:
-    """A changes frame; M is an UPDATE that gives its row another key."""
+    """Return a changes frame. M is an UPDATE that changes the key of its row."""
     rows: list[tuple[str, Any, Any]] = []
     for number, (op, key, to) in enumerate(changes):
         old, new = {"id": key, "v": None}, {"id": to if op == "M" else key, "v": f"v{number}"}
@@ -38,7 +38,7 @@ def frame(changes: list[tuple[str, int, int]]) -> pa.Table:
 
 
 def finder(stored: list[int]) -> net.Find:
-    """Finds keys among stored rows that lie in one file, row n under the n-th key."""
+    """Return a finder of stored rows that are in one file, row n with the n-th key."""
 
     def find(wanted_keys: pa.Table) -> pa.Table:
         at = [(index, stored.index(key)) for index, key in enumerate(wanted_keys["k0"].to_pylist()) if key in stored]
@@ -87,7 +87,7 @@ def test_moved_row_with_unsent_values_is_applied_by_the_driver() -> None:
     assert net.net(T, KEY, net.split_moves(T, KEY, batch), finder([1])) is None
 
 
-def test_equal_keys_are_in_one_partition_whatever_their_form() -> None:
+def test_equal_keys_of_different_forms_are_in_one_partition() -> None:
     numbers = relation(22001, "n", k=registry.NUMERIC, f=registry.FLOAT8)
     row = pa.struct(list(arrow_row(numbers)))
     values = [{"k": "1.5", "f": 0.0}, {"k": "1.50", "f": -0.0}, {"k": "2", "f": float("nan")}, {"k": "2.0", "f": -float("nan")}]

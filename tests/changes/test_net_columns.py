@@ -1,4 +1,4 @@
-"""Column-wise replay of a batch gives the result of replaying one change after the other."""
+"""Replaying a batch column by column gives the result of replaying its changes one by one."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def test_batch_without_moves_ends_as_it_does_change_by_change(stored: set[int], 
 
 
 def test_keys_of_several_columns_are_equal_only_if_all_columns_are() -> None:
-    named = net.keys_of([pa.array([1, 1, 2, 1]), pa.array(["a", "b", "a", "a"])])
-    assert named.codes[0] == named.codes[3]
-    assert len(set(named.codes.tolist())) == named.distinct.num_rows == 3
-    assert named.distinct.slice(int(named.codes[2]), 1).to_pylist() == [{"k0": 2, "k1": "a"}]
+    keys = net.keys_of([pa.array([1, 1, 2, 1]), pa.array(["a", "b", "a", "a"])])
+    assert keys.codes[0] == keys.codes[3]
+    assert len(set(keys.codes.tolist())) == keys.distinct.num_rows == 3
+    assert keys.distinct.slice(int(keys.codes[2]), 1).to_pylist() == [{"k0": 2, "k1": "a"}]
 
 
 @given(stored=st.sets(st.integers(0, 3)), changes=CHANGES, unsent=st.lists(st.booleans(), min_size=20, max_size=20))
@@ -53,12 +53,12 @@ def test_unsent_value_is_the_last_value_sent_for_the_row(stored: set[int], chang
     replayed = replay(stored_keys, [(op, key if op == "D" else None, key) for op, key in changes])
     if replayed.conflict is not None:
         return
-    named = net.keys_of([pa.array([key for _, key in changes])])
+    keys = net.keys_of([pa.array([key for _, key in changes])])
     positions = {key: index for index, key in enumerate(stored_keys)}
     ops = np.array([ord(op) for op, _ in changes], np.uint8)
-    done = net.replay_columns(ops, named.codes, np.array([positions.get(key, -1) for key in named.distinct["k0"].to_pylist()]))
+    done = net.replay_columns(ops, keys.codes, np.array([positions.get(key, -1) for key in keys.distinct["k0"].to_pylist()]))
     lacking = np.array(unsent[: len(changes)])
-    last_sent = net.last_sent(ops, named.codes, lacking, done.latest)
+    last_sent = net.last_sent(ops, keys.codes, lacking, done.latest)
     alive = [row for row in [*replayed.stored, *replayed.inserted] if not row.deleted]
     expected = {}
     for row in alive:

@@ -1,9 +1,9 @@
-"""Evaluates many generated expressions over a table with the compiled Column and with PostgreSQL, and compares the results row by row.
+"""Evaluate many generated expressions over a table with the compiled Column and with PostgreSQL, and compare the results row by row.
 
 ``python -m tests.expression.agreement --count 20000 --seed 1 --database 'host=… port=…'`` runs any number of expressions. It prints each
 difference as a `Probe` that can be pasted into a test. `test_generated` runs a few expressions. Each round has its own table. PostgreSQL
-evaluates all expressions of a round in one query, and Spark as many as fit into one query. Errors are caught for each row (`caught`), so that
-every row's SQLSTATE is compared. Errors in the arguments of Python functions cannot be caught. For such expressions, Spark does not
+evaluates all expressions of a round in one query, and Spark as many as fit into one query. Errors are caught for each row (`caught`), so
+that every row's SQLSTATE is compared. Errors in the arguments of Python functions cannot be caught. For such expressions, Spark does not
 evaluate the rows for which PostgreSQL raises an error. Then one such row for each expression and SQLSTATE is evaluated alone.
 """
 
@@ -49,10 +49,10 @@ SETTINGS = {
     "spark.sql.lightweightPlanChangeValidation": "false",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=4",
 }
-"""Of the session of a long run: as little as possible beside the expressions themselves."""
+"""Settings of the session of a long run. They omit everything that the expressions do not need."""
 _REFUSED = "!0A000 [USER_RAISED_EXCEPTION] headgate:0A000:"
 NOT_STORED = (f"{_REFUSED}cannot store a timestamp", f"{_REFUSED}cannot store NaN")
-"""What `docs/compatibility.md` says of values that a column cannot hold."""
+"""Errors for values that a column cannot store (`docs/compatibility.md`)."""
 ROWS = 24
 SESSION = SessionTime(instant=1_700_000_000_000_000)
 ROUND = 100
@@ -83,7 +83,7 @@ class Report:
     """The number of expressions by outcome, and the `differences`, as probes with the expected and the actual value.
 
     The outcomes are 'agree', 'refused' (0A000), 'rejected' (both reject the expression), 'not stored' (some rows need a timestamp that
-    Delta cannot store), 'other error' (both raise an error, but another one, because several parts raise: `others`), and 'differ'.
+    Delta cannot store), 'other error' (both raise an error, but different ones, because several parts raise: `others`), and 'differ'.
     """
 
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -107,7 +107,7 @@ class _Outcome:
 
 
 class Agreement:
-    """Compares the results of a grammar's expressions."""
+    """The comparison of a grammar's expressions in Spark and in PostgreSQL."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class Agreement:
         self.connection = connection
         self.grammar = grammar
         self.columns = grammar.columns
-        self.made = {name: F.col(name) for name, _ in self.columns}
+        self.columns_by_name = {name: F.col(name) for name, _ in self.columns}
         self.caught = caught
         connection.execute(_JUDGE)
 
@@ -143,12 +143,12 @@ class Agreement:
 
     def round(self, expressions: Sequence[str], table: Sequence[tuple[str | None, ...]], report: Report) -> None:
         """Compare the expressions over one table."""
-        judged = [
+        outcomes = [
             _Outcome(plain(expression), expected)
             for expression, expected in zip(expressions, self._expected(expressions, table), strict=True)
         ]
         planned = []
-        for outcome in judged:
+        for outcome in outcomes:
             try:
                 outcome.bound = binder.bind(parse_expression(outcome.expression), scope_of(self.columns), context=BindContext())
                 compiler.check(outcome.bound, SESSION)
@@ -200,8 +200,8 @@ class Agreement:
         [folded] = self.connection.execute(query, (outcome.expression,)).fetchone() or [None]
         if folded is not None:
             outcomes = zip(outcome.expected, folded, outcome.got, strict=True)
-            outcome.expected = [other if _same(got, other) else one for one, other, got in outcomes]
-            outcome.got = [one if _same(got, one) else got for one, got in zip(outcome.expected, outcome.got, strict=True)]
+            outcome.expected = [folded_result if _same(got, folded_result) else result for result, folded_result, got in outcomes]
+            outcome.got = [result if _same(got, result) else got for result, got in zip(outcome.expected, outcome.got, strict=True)]
 
     def _frame(self, table: Sequence[tuple[str | None, ...]]) -> DataFrame:
         arrays: dict[str, pa.Array] = {"place": pa.array(range(len(table)), pa.int32())}
@@ -221,7 +221,7 @@ class Agreement:
         try:
             outputs = [self._column(outcome).alias(f"r{number}") for number, outcome in enumerate(judged)]
             result = frame.select("place", *outputs).toArrow().sort_by("place")
-        except Exception:  # noqa: BLE001 (whatever Spark raises, the rows are tried alone)
+        except Exception:  # noqa: BLE001 (after any error of Spark, the rows are evaluated separately)
             if len(judged) == 1:
                 self._row_by_row(frame, judged[0])
                 return
@@ -243,19 +243,19 @@ class Agreement:
 
     def _column(self, outcome: _Outcome) -> Column:
         assert outcome.bound is not None
-        made = compiler.compile(outcome.bound, self.made, SESSION)
-        outcome.alone = bool(outcome.failing) and (self.caught is None or (nested(outcome.bound) and not self.caught.safe(made)))
+        compiled = compiler.compile(outcome.bound, self.columns_by_name, SESSION)
+        outcome.alone = bool(outcome.failing) and (self.caught is None or (nested(outcome.bound) and not self.caught.safe(compiled)))
         if outcome.alone:
             needed = ~F.col("place").isin(outcome.failing)
-            made = F.when(needed, compiler.compile(outcome.bound, self.made, SESSION, needed=needed))
-        return made if self.caught is None else self.caught.column(made)
+            compiled = F.when(needed, compiler.compile(outcome.bound, self.columns_by_name, SESSION, needed=needed))
+        return compiled if self.caught is None else self.caught.column(compiled)
 
     def _raise(self, frame: DataFrame, outcome: _Outcome) -> None:
         """Evaluate one row for each SQLSTATE that PostgreSQL raises."""
-        tried = {outcome.expected[place]: place for place in reversed(outcome.failing)}
+        rows = {outcome.expected[place]: place for place in reversed(outcome.failing)}
         for place in outcome.failing:
             outcome.got[place] = outcome.expected[place]
-        for place in tried.values():
+        for place in rows.values():
             outcome.got[place] = self._one_row(frame, outcome, place)
 
     def _row_by_row(self, frame: DataFrame, outcome: _Outcome) -> None:
@@ -264,11 +264,11 @@ class Agreement:
 
     def _one_row(self, frame: DataFrame, outcome: _Outcome, place: int) -> str | None:
         assert outcome.bound is not None
-        made = compiler.compile(outcome.bound, self.made, SESSION)
+        compiled = compiler.compile(outcome.bound, self.columns_by_name, SESSION)
         try:
-            result = frame.where(F.col("place") == place).select(made.alias("r")).toArrow()
+            result = frame.where(F.col("place") == place).select(compiled.alias("r")).toArrow()
             return shown(result.column(0).combine_chunks(), outcome.bound)[0]
-        except Exception as error:  # noqa: BLE001 (what Spark raises is the result)
+        except Exception as error:  # noqa: BLE001 (Spark's error is the result)
             return _error(str(error), outcome.expected[place])
 
     def _difference(self, outcome: _Outcome, table: Sequence[tuple[str | None, ...]]) -> str:
@@ -310,20 +310,20 @@ def shown(column: pa.Array, bound: Expression | None) -> list[str | None]:
 
 def _reports(session: SparkSession, database: str, rounds: Sequence[tuple[int, int]], depth: int, threads: int) -> Iterator[Report]:
     """Yield the reports of rounds as they complete. Each round is given by its number of expressions and its seed."""
-    own = local()
+    thread_state = local()
 
     def run(count: int, seed: int) -> Report:
-        if not hasattr(own, "agreement"):
+        if not hasattr(thread_state, "agreement"):
             connection = psycopg.connect(database, autocommit=True)
             connection.execute("SET timezone = 'UTC'")
-            own.agreement = Agreement(session, connection, caught=caught, interpreted=True)
-        report: Report = own.agreement.run(count, seed, depth=depth)
+            thread_state.agreement = Agreement(session, connection, caught=caught, interpreted=True)
+        report: Report = thread_state.agreement.run(count, seed, depth=depth)
         return report
 
     caught = Caught(session)
     with ThreadPoolExecutor(threads) as pool:
-        for done in as_completed([pool.submit(run, count, seed) for count, seed in rounds]):
-            yield done.result()
+        for future in as_completed([pool.submit(run, count, seed) for count, seed in rounds]):
+            yield future.result()
 
 
 def main() -> int:

@@ -1,9 +1,9 @@
-"""A Spark expression that gives its operand's value or the text of what it raises, so that one query shows every row of many expressions.
+"""A Spark expression that returns the value of its operand or the text of its error, so that one query shows every row of many expressions.
 
-`Caught(spark).column(c)` is a struct of `value` and `error`, one of which is NULL. What the arguments of a Python function raise cannot be
-caught, since Spark computes them before: `safe` tells whether there is one. The class is compiled by Janino, which Spark brings, and
-handed to the session as a jar; it has no generated code: the session must run with ``spark.sql.codegen.factoryMode`` NO_CODEGEN, or the
-query over rows that the driver holds.
+`Caught(spark).column(c)` is a struct of `value` and `error`, one of which is NULL. Errors in the arguments of a Python function cannot be
+caught, because Spark computes the arguments before. `safe` returns whether there are none. Janino, which Spark contains, compiles the
+class, and the session gets it as a jar. It has no generated code, so the session must run with ``spark.sql.codegen.factoryMode``
+NO_CODEGEN, or the query must be over rows that the driver holds.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ class Caught:
         self._object = jvm.Object
 
     def safe(self, column: Column) -> bool:
-        """Whether the column calls no Python function (which Spark prints with its number)."""
+        """Return whether the column calls no Python function (which Spark prints with its number)."""
         return re.search(r"\)#\d+", self._utils.expression(column._jc).toString()) is None  # type: ignore[attr-defined]
 
     def column(self, column: Column) -> Column:
-        """The struct of the column's value and error."""
+        """Return the struct of the column's value and error."""
         arguments = self.spark.sparkContext._gateway.new_array(self._object, 1)
         arguments[0] = self._utils.expression(column._jc)  # type: ignore[attr-defined]
         return ClassicColumn(self._utils.column(self._made.newInstance(arguments)))

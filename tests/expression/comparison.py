@@ -1,8 +1,9 @@
-"""Compares the values of expressions in PostgreSQL and in the compiled Column.
+"""Compare the values of expressions in PostgreSQL and in the compiled Column.
 
 A `Probe` is an expression over columns, with rows of text values. `Comparison.run` returns the `Verdict` on each probe. One query evaluates
-many probes. Rows for which PostgreSQL raises an error are in separate queries, in which `caught` returns Spark's error for each row. An error
-in an argument of a Python function cannot be caught: for such expressions, one row for each SQLSTATE is evaluated in a separate query.
+many probes. Rows for which PostgreSQL raises an error are in separate queries, in which `caught` returns Spark's error for each row. An
+error in an argument of a Python function cannot be caught: for such expressions, one row for each SQLSTATE is evaluated in a separate
+query.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Verdict:
 
 
 Planned = tuple[Verdict, Expression, list[int]]
-"""What is evaluated: a verdict to be, the bound expression, and the places of the rows."""
+"""Parts to evaluate: the verdict, the bound expression, and the numbers of the rows."""
 
 
 def type_of(name: str) -> tuple[int, int]:
@@ -84,7 +85,7 @@ def scope_of(columns: Sequence[tuple[str, str]], prefix: str = "", table: str = 
 
 
 class Comparison:
-    """Runs probes on both sides."""
+    """A Spark session and a PostgreSQL session in which probes are evaluated."""
 
     def __init__(self, spark: SparkSession, connection: psycopg.Connection, *, timezone: str = "UTC") -> None:
         """`timezone`: that of the Spark session and of `connection`."""
@@ -110,22 +111,22 @@ class Comparison:
             planned.append((verdict, bound))
         for verdict, _ in planned:
             verdict.got = [None] * len(verdict.expected)
-        quiet = [
+        succeeding = [
             (verdict, bound, [row_number for row_number, result in enumerate(verdict.expected) if not raised(result)])
             for verdict, bound in planned
         ]
-        quiet = [part for part in quiet if part[2]]
-        for start in range(0, len(quiet), BATCH):
-            self._batch(quiet[start : start + BATCH])
+        succeeding = [part for part in succeeding if part[2]]
+        for start in range(0, len(succeeding), BATCH):
+            self._batch(succeeding[start : start + BATCH])
         failing = [
             (verdict, bound, [row_number for row_number, result in enumerate(verdict.expected) if raised(result)])
             for verdict, bound in planned
         ]
-        together = [part for part in failing if part[2] and self._is_caught(part[1], part[0].probe)]
+        catchable = [part for part in failing if part[2] and self._is_caught(part[1], part[0].probe)]
         with interpreted(self.spark):
-            for start in range(0, len(together), BATCH):
-                self._batch(together[start : start + BATCH], catcher(self.spark))
-        caught = {id(verdict) for verdict, _, _ in together}
+            for start in range(0, len(catchable), BATCH):
+                self._batch(catchable[start : start + BATCH], catcher(self.spark))
+        caught = {id(verdict) for verdict, _, _ in catchable}
         for verdict, bound, places in failing:
             if id(verdict) not in caught:
                 self._alone(verdict, bound, places)
@@ -143,10 +144,10 @@ class Comparison:
                 for (name, kind), value in zip(probe.columns, row, strict=True)
             )
             try:
-                row_found = self.connection.execute(
+                result = self.connection.execute(
                     f"SELECT ({probe.expression})::text FROM (SELECT {columns_of_row} OFFSET 0) t".encode()
                 ).fetchone()
-                results.append(row_found[0] if row_found else None)
+                results.append(result[0] if result else None)
             except psycopg.Error as error:
                 results.append(f"!{error.sqlstate}")
         return results
@@ -156,7 +157,7 @@ class Comparison:
         work = [(verdict.probe, bound, [verdict.probe.rows[place] for place in places]) for verdict, bound, places in planned]
         try:
             results = self._evaluate(work, caught)
-        except Exception as error:  # noqa: BLE001 (what Spark raises is the result)
+        except Exception as error:  # noqa: BLE001 (Spark's error is the result)
             if len(planned) == 1:
                 verdict, bound, places = planned[0]
                 if caught is None:
@@ -170,9 +171,9 @@ class Comparison:
             self._batch(planned[:middle], caught)
             self._batch(planned[middle:], caught)
             return
-        for (verdict, _, places), got in zip(planned, results, strict=True):
-            for place, each in zip(places, got, strict=True):
-                verdict.got[place] = each
+        for (verdict, _, places), values in zip(planned, results, strict=True):
+            for place, value in zip(places, values, strict=True):
+                verdict.got[place] = value
 
     def _is_caught(self, bound: Expression, probe: Probe) -> bool:
         """Return whether all errors of a row can be caught: no Python function has an argument that may raise."""
@@ -192,7 +193,7 @@ class Comparison:
             return self._evaluate([(probe, bound, (row,))])[0][0]
         except PostgresError as error:
             return f"!{error.sqlstate}"
-        except Exception as error:  # noqa: BLE001 - whatever Spark raises
+        except Exception as error:  # noqa: BLE001 (any error of Spark is a result)
             return f"!{failure.from_spark(error).sqlstate}"
 
     def _evaluate(
@@ -217,7 +218,7 @@ class Comparison:
             if pa.types.is_timestamp(array.type) and array.type.tz is None:
                 frame = frame.withColumn(name, F.col(name).cast("timestamp_ntz"))
         result = frame.select(*outputs).toArrow()
-        done = []
+        texts_by_probe: list[list[str | None]] = []
         for place, (_, bound, rows) in enumerate(work):
             column = result.column(place).combine_chunks().slice(0, len(rows))
             errors: list[str | None] = []
@@ -227,19 +228,18 @@ class Comparison:
             storage_type = storage.arrow_type(bound.type.oid, bound.type.typmod)
             if column.type != storage_type:
                 column = column.cast(storage_type)
-            shown = text.write_text(column, bound.type.oid, session=self.context.forms)
+            texts = text.write_text(column, bound.type.oid, session=self.context.forms).to_pylist()
             if bound.type.oid in (registry.INET, registry.CIDR):
-                done.append([None if each is None else network.shown(each) for each in shown.to_pylist()])
+                texts = [None if value is None else network.shown(value) for value in texts]
             elif bound.type.oid == registry.BOOL:
-                done.append([None if each is None else {"t": "true", "f": "false"}[each] for each in shown.to_pylist()])
-            else:
-                done.append(
-                    [each.rstrip(" ") if each is not None and bound.type.oid == registry.BPCHAR else each for each in shown.to_pylist()]
-                )
+                texts = [None if value is None else {"t": "true", "f": "false"}[value] for value in texts]
+            elif bound.type.oid == registry.BPCHAR:
+                texts = [None if value is None else value.rstrip(" ") for value in texts]
             for row, error in enumerate(errors):
                 if error is not None:
-                    done[-1][row] = f"!{failure.from_spark(RuntimeError(error)).sqlstate}"
-        return done
+                    texts[row] = f"!{failure.from_spark(RuntimeError(error)).sqlstate}"
+            texts_by_probe.append(texts)
+        return texts_by_probe
 
 
 @cache
@@ -255,7 +255,7 @@ def interpreted(spark: SparkSession) -> Iterator[None]:
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.subexpressionElimination.enabled": "false",
-        # it would put what catches into the branches of a CASE, where it does not catch what the conditions raise
+        # it would move the catching expression into the branches of a CASE, where it does not catch errors of the conditions
         "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.PushFoldableIntoBranches",
     }
     values_before = {name: spark.conf.get(name, None) for name in names}

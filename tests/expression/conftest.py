@@ -1,4 +1,4 @@
-"""The connection to the real PostgreSQL that judges expressions."""
+"""The connection to the real PostgreSQL, whose results are the expected ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def oracle(postgres: Any) -> Iterator[psycopg.Connection]:
-    """A connection to a database of its own, in UTC."""
+    """A connection to a separate database, in UTC."""
     database = postgres.new_database()
     with psycopg.connect(postgres.conninfo(database), autocommit=True) as connection:
         connection.execute("SET timezone = 'UTC'")

@@ -1,4 +1,4 @@
-"""Expressions over arrays, json, network, bit, bytea, oid and pg_lsn values, written out as constants; judged by a real PostgreSQL."""
+"""Expressions over constants of the types arrays, json, network, bit, bytea, oid and pg_lsn. PostgreSQL returns the expected values."""
 
 ARRAYS = (
     "('{10,20,30}'::int[])[1]",
@@ -394,7 +394,7 @@ BUILT = (
     "array_to_json('{}'::int[],true)",
     "to_json('a'::char(3))",
 )
-"""Functions that make json of values."""
+"""Functions that create json from values."""
 
 SCALARS = (
     "'5'::xid = 5",

@@ -1,7 +1,8 @@
-"""What expressions are generated from: the first family, numbers, text, dates and conditions; the others stand in modules of their own.
+"""The grammar of generated expressions, and its first family: numbers, text, dates and conditions. The other families have their own
+modules.
 
-A family adds columns to the one table, values of their types, and rules (see `grammar`). To add one: write a `Family` in a module
-``generated_….py`` and put it into `FAMILIES`.
+A family adds columns to the single table, values of their types, and rules (see `grammar`). To add a family, write a `Family` in a module
+``generated_….py`` and add it to `FAMILIES`.
 """
 
 from __future__ import annotations

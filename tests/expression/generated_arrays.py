@@ -1,4 +1,4 @@
-"""The array family of generated expressions: of integers, text and numerics, of any dimensions and lower bounds."""
+"""The array family of generated expressions: arrays of integers, text and numerics, with any dimensions and lower bounds."""
 
 from __future__ import annotations
 

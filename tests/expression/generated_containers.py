@@ -1,4 +1,4 @@
-"""Generated expressions over arrays, json, addresses, bits and bytes: constants only, so that they are computed when planned."""
+"""Generated expressions over constants of arrays, json, addresses, bits and bytes. They are computed during planning."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ RULES = (
 
 
 def make(random: Random) -> str:
-    """One expression."""
+    """Return a random expression."""
     return re.sub(r"\{(\w+)\}", lambda match: _part(random, match[1]), random.choice(RULES))
 
 

@@ -1,6 +1,7 @@
-"""The edges of every type, for generated expressions: the widest decimals, the first and the last value, infinity, constant arrays of them.
+"""Edge values of every type, for generated expressions: decimals with 38 digits, the first and the last value, infinity, constant arrays of
+them.
 
-It adds values and rules to the kinds of the other families, and the decimals that fill all 38 digits a column can have.
+It adds values and rules to the kinds of the other families, and decimals that use all 38 digits of a column.
 """
 
 from __future__ import annotations

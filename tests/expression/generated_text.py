@@ -1,4 +1,4 @@
-"""The text family of generated expressions: patterns, regular expressions, and the functions on strings."""
+"""The text family of generated expressions: patterns, regular expressions, and string functions."""
 
 from __future__ import annotations
 

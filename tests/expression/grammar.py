@@ -1,8 +1,8 @@
-"""Random expressions by rules: a kind of value is a column, a literal, or one of its rules with parts of other kinds put in.
+"""Random expressions by rules. An expression is a column, a literal, or a rule whose parts are expressions.
 
-Used by `agreement`. A rule is a text with ``{kind}`` for a part and ``{choice}`` for one of fixed texts; ``{{`` is a brace. A literal
-stands between two marks, so that PostgreSQL can be given it as a subquery: what raises then raises when it is evaluated, where it
-is needed, and not when the planner folds constants.
+Used by `agreement`. A rule is a text with ``{kind}`` for a part and ``{choice}`` for one of several fixed texts. ``{{`` is a brace.
+Literals are marked, so that PostgreSQL can be sent each literal as a subquery. An error is then raised when the value is needed during
+execution, and not when the planner folds constants.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LITERAL = re.compile(f"{OPEN}([^{OPEN}{CLOSE}]*){CLOSE}")
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of value: its columns as (name, type) and the type of its literals, with whose values they are made."""
+    """A kind of value: its columns as (name, type), and the type of its literals, from whose values they are drawn."""
 
     name: str
     columns: tuple[tuple[str, str], ...]
@@ -28,7 +28,7 @@ class Kind:
 
 @dataclass(frozen=True)
 class Family:
-    """What one family of types adds: kinds, values by type name, rules by kind (of its own or another family), fixed choices."""
+    """A family of types: its kinds, values by type name, rules by kind (also of other families), and fixed choices."""
 
     kinds: tuple[Kind, ...] = ()
     values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -37,7 +37,7 @@ class Family:
 
 
 class Grammar:
-    """Families as one; everything comes from the given random source."""
+    """All families together. The caller passes the source of random numbers."""
 
     def __init__(self, families: Iterable[Family]) -> None:
         self.kinds: dict[str, Kind] = {}
@@ -54,7 +54,10 @@ class Grammar:
         self.columns = tuple(column for kind in self.kinds.values() for column in kind.columns)
 
     def expression(self, random: Random, depth: int, kind: str | None = None) -> str:
-        """An expression with literals marked, nested `depth` rules deep at most, of any kind by the number of its rules."""
+        """Return a random expression with marked literals, nested at most `depth` rules deep.
+
+        Without `kind`, kinds with more rules are more frequent.
+        """
         if kind is None:
             weights = [len(rules) for rules in self.rules.values()]
             kind = random.choices(list(self.rules), weights)[0]
@@ -79,15 +82,18 @@ class Grammar:
         return f"{OPEN}'{value}'::{kind.literal}{CLOSE}"
 
     def row(self, random: Random) -> tuple[str | None, ...]:
-        """A row of the table; each value may be NULL."""
+        """Return a row of the table. Each value may be NULL."""
         return tuple(None if random.random() < 0.2 else random.choice(self.values[kind]) for _, kind in self.columns)
 
 
 def plain(expression: str) -> str:
-    """The expression as it is bound: literals as they are."""
+    """Return the expression without the marks of literals."""
     return _LITERAL.sub(r"\1", expression)
 
 
 def hidden(expression: str) -> str:
-    """The expression as PostgreSQL gets it: literals as subqueries, which its planner does not fold (and no row set of ANY or IN)."""
+    """Return the expression for PostgreSQL, with literals as subqueries, which its planner does not fold.
+
+    `coalesce` makes them scalars for ANY and IN.
+    """
     return _LITERAL.sub(r"coalesce((SELECT \1))", expression)

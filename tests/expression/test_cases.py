@@ -1,7 +1,7 @@
-"""Each of the specification's 304 expressions agrees with a real PostgreSQL on every value and error, or is rejected when it is bound.
+"""Each of the specification's 304 expressions agrees with PostgreSQL on every value and error, or is rejected when it is bound.
 
-Expressions that PostgreSQL accepts in a publication's WHERE (values that are no conditions are wrapped in IS NOT NULL) are counted separately:
-95 percent of them must agree. ``python -m tests.expression.test_cases 'host=… port=…'`` prints the rejected ones.
+Expressions that PostgreSQL accepts in a publication's WHERE (values that are not conditions are wrapped in IS NOT NULL) are counted
+separately: 95 percent of them must agree. ``python -m tests.expression.test_cases 'host=… port=…'`` prints the rejected ones.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from tests.expression.comparison import Comparison, Probe, Verdict, type_of
 from headgate.errors import PostgresError
 
 INFINITE = {"'infinity' timestamp / date"}
-"""Read from text, refused by the storage of dates: a run-time 0A000, since only the value tells."""
+"""Values that can be read from text, but that the storage of dates rejects (0A000) when the expression is evaluated."""
 
 
 def probes() -> list[Probe]:
-    """The expressions over types that a column can have here."""
+    """Return the expressions over types that a column of a node can have."""
     probe_list = []
     for label, expression, columns, rows in CASES:
         try:
@@ -37,7 +37,7 @@ def probes() -> list[Probe]:
 
 
 def accepted(connection: psycopg.Connection, probe: Probe) -> bool:
-    """Whether PostgreSQL takes the expression in a publication."""
+    """Return whether PostgreSQL accepts the expression in a publication."""
     columns = ", ".join(f'"{name}" {kind}' for name, kind in probe.columns)
     for condition in (probe.expression, f"({probe.expression}) IS NOT NULL"):
         try:
@@ -50,7 +50,7 @@ def accepted(connection: psycopg.Connection, probe: Probe) -> bool:
 
 
 def judged(spark: SparkSession, connection: psycopg.Connection) -> tuple[list[Verdict], Counter[str]]:
-    """All verdicts, and how many of the publications' expressions agree."""
+    """Return all verdicts, and the outcomes of the expressions that PostgreSQL accepts in a publication."""
     verdicts = Comparison(spark, connection).run(probes())
     return verdicts, Counter(verdict.outcome for verdict in verdicts if accepted(connection, verdict.probe))
 

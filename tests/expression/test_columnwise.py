@@ -44,7 +44,7 @@ ROW = [
 
 
 def arrays(columns: tuple[tuple[str, str], ...], rows: list[tuple[str | None, ...]]) -> dict[str, pa.Array]:
-    """The rows by column, in storage types."""
+    """Return the rows by column, in storage types."""
     columns_by_name = {}
     for number, (name, kind) in enumerate(columns):
         columns_by_name[name] = text.read_text(pa.array([row[number] for row in rows], pa.string()), *type_of(kind))
@@ -53,17 +53,17 @@ def arrays(columns: tuple[tuple[str, str], ...], rows: list[tuple[str | None, ..
 
 @pytest.fixture(scope="module")
 def judge(oracle: psycopg.Connection) -> psycopg.Connection:
-    """The connection, with a function that evaluates expressions row by row."""
+    """A connection with a function that evaluates expressions row by row."""
     oracle.execute(_JUDGE)
     return oracle
 
 
-def expected(
+def expected_results(
     judge: psycopg.Connection, columns: tuple[tuple[str, str], ...], rows: list[tuple[str | None, ...]], expressions: list[str]
 ) -> list[list[str | None]]:
-    """PostgreSQL's answers."""
-    named = ", ".join(f'"{name}" {kind}' for name, kind in columns)
-    judge.execute(f"DROP TABLE IF EXISTS generated; CREATE TEMP TABLE generated (place int PRIMARY KEY, {named})".encode())
+    """Return PostgreSQL's results."""
+    definitions = ", ".join(f'"{name}" {kind}' for name, kind in columns)
+    judge.execute(f"DROP TABLE IF EXISTS generated; CREATE TEMP TABLE generated (place int PRIMARY KEY, {definitions})".encode())
     marks = ", ".join(["%s"] * (len(columns) + 1))
     with judge.cursor() as cursor:
         cursor.executemany(f"INSERT INTO generated VALUES ({marks})".encode(), [(number, *row) for number, row in enumerate(rows)])
@@ -71,23 +71,23 @@ def expected(
     return [row[0] for row in judge.execute(query, (expressions,)).fetchall()]
 
 
-def found(expression: str, columns: tuple[tuple[str, str], ...], rows: list[tuple[str | None, ...]]) -> list[bool]:
-    """The answers of `columnwise`."""
+def actual_results(expression: str, columns: tuple[tuple[str, str], ...], rows: list[tuple[str | None, ...]]) -> list[bool]:
+    """Return the results of `columnwise`."""
     bound = binder.bind_condition(parse_expression(expression), scope_of(columns), "WHERE", context=BindContext())
     return list(columnwise.condition(bound, arrays(columns, rows), len(rows)).to_pylist())
 
 
 @pytest.mark.parametrize("condition", COLUMNWISE)
 def test_common_filter_is_evaluated_without_spark(judge: psycopg.Connection, condition: str) -> None:
-    (answers,) = expected(judge, COLUMNS, ROW, [condition])
-    assert found(condition, COLUMNS, ROW) == [answer == "true" for answer in answers]
+    (answers,) = expected_results(judge, COLUMNS, ROW, [condition])
+    assert actual_results(condition, COLUMNS, ROW) == [answer == "true" for answer in answers]
 
 
 @pytest.mark.parametrize("condition", ["10 / b > 1", "a + 2147483647 > 0", "f = 'NaN'", "b <> 0 AND 10 / b > 2"])
 def test_condition_that_raises_or_may_raise_is_left_to_spark(condition: str) -> None:
     rows = [*ROW, ("1", "0", "x", "1", "2020-01-01", "NaN", "2020-01-01", "t", "x", "2020-01-01")]
     with pytest.raises(columnwise.NotColumnwise):
-        found(condition, COLUMNS, rows)
+        actual_results(condition, COLUMNS, rows)
 
 
 @pytest.mark.slow
@@ -99,10 +99,10 @@ def test_generated_conditions_have_postgresqls_result_or_are_left_to_spark(judge
         rows = [GRAMMAR.row(random) for _ in range(ROWS)]
         conditions = [GRAMMAR.expression(random, 1 + index % 3, "boolean") for index in range(ROUND)]
         for condition, answers in zip(
-            conditions, expected(judge, GRAMMAR.columns, rows, [hidden(generated) for generated in conditions]), strict=True
+            conditions, expected_results(judge, GRAMMAR.columns, rows, [hidden(generated) for generated in conditions]), strict=True
         ):
             try:
-                results = found(plain(condition), GRAMMAR.columns, rows)
+                results = actual_results(plain(condition), GRAMMAR.columns, rows)
             except (columnwise.NotColumnwise, PostgresError) as error:
                 outcomes[type(error).__name__] += 1
                 continue

@@ -31,7 +31,7 @@ ALL = ARRAYS + DOCUMENTS + BUILT + SCALARS
 
 
 def over_columns(expression: str) -> Probe:
-    """The expression with its typed literals as columns, so that nothing of it can be computed when it is planned."""
+    """Return the expression with its typed literals as columns, so that no part of it can be computed during planning."""
     columns: list[tuple[str, str]] = []
     values: list[str | None] = []
 
@@ -60,7 +60,9 @@ UNPLANNED = object()
 
 
 def planned(expression: str) -> object:
-    """The text of an expression that is computed when it is planned; ``!SQLSTATE`` if it is refused; UNPLANNED if it is left to Spark."""
+    """Return the text of an expression that is computed during planning, ``!SQLSTATE`` if it is rejected, or UNPLANNED if Spark computes
+    it.
+    """
     try:
         bound = binder.bind(parse_expression(expression), EMPTY, context=BindContext())
         value = compiler.plan(bound)

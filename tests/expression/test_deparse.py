@@ -1,4 +1,4 @@
-"""Expressions print as pg_get_expr prints them: those of the table of accepted filters, and many more compared with a real PostgreSQL."""
+"""Expressions print as pg_get_expr prints them: the accepted filters of the table, and many others that are compared with PostgreSQL."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_stored_expression_loads_unchanged(written: str, printed: str) -> None:
 
 
 def test_default_and_check_expressions_print_as_by_pg_get_expr(oracle: psycopg.Connection) -> None:
-    """pg_get_expr of a column default or check is what the deparser prints, plain and pretty."""
+    """The deparser prints column defaults and checks as pg_get_expr does, plain and pretty."""
     columns = ", ".join(f'"{name}" {kind}' for name, kind in COLUMNS)
     oracle.execute(f"DROP TABLE IF EXISTS golden; CREATE TABLE golden ({columns})".encode())
     wrong = []

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from pyspark.sql import SparkSession
 from tests.expression.comparison import Comparison, Probe
-from tests.expression.test_columnwise import expected, found, judge
+from tests.expression.test_columnwise import actual_results, expected_results, judge
 
 from headgate.expression import columnwise
 
@@ -134,8 +134,8 @@ def test_infinity_in_a_list_is_found_by_the_driver(
     values: list[str | None],
 ) -> None:
     rows: list[tuple[str | None, ...]] = [(value,) for value in values]
-    (answers,) = expected(judge, (column,), rows, [condition])
-    assert found(condition, (column,), rows) == [answer == "true" for answer in answers]
+    (answers,) = expected_results(judge, (column,), rows, [condition])
+    assert actual_results(condition, (column,), rows) == [answer == "true" for answer in answers]
 
 
 @pytest.mark.parametrize(
@@ -151,4 +151,4 @@ def test_condition_that_the_driver_would_evaluate_differently_is_left_to_spark(
     columns: tuple[tuple[str, str], ...], condition: str, row: tuple[str | None, ...]
 ) -> None:
     with pytest.raises(columnwise.NotColumnwise):
-        found(condition, columns, [row])
+        actual_results(condition, columns, [row])

@@ -1,6 +1,6 @@
-"""Functions that run on single values give a real PostgreSQL's text, or its SQLSTATE, for generated arguments.
+"""Functions that run on single values give PostgreSQL's text, or its SQLSTATE, for generated arguments.
 
-They need no Spark, so many arguments are cheap: ``make test-all`` tries a thousand of each.
+They do not need Spark, so many arguments are cheap: ``make test-all`` tries a thousand of each.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from headgate.types.datetime.interval import Interval
 from headgate.types.text import text
 
 ROUNDS = [10, pytest.param(1000, marks=pytest.mark.slow)]
-"""How many arguments each function is given."""
+"""The number of arguments for each function."""
 ZONES = ("America/New_York", "Europe/Rome", "Asia/Kathmandu")
 NOT_STORED = "!0A000"
 EVALUATE = """CREATE OR REPLACE FUNCTION pg_temp.evaluate(expression text) RETURNS text AS $$
@@ -67,7 +67,7 @@ READ_BY = (
 
 @dataclass(frozen=True)
 class Kind:
-    """A type of argument: its values, some made up, and how a function takes them."""
+    """A type of argument: its values, some of them generated, and how a function expects them."""
 
     sql: str
     values: tuple[str, ...]
@@ -75,7 +75,7 @@ class Kind:
     more: Callable[[Random], str] | None = None
 
     def pick(self, random: Random) -> str:
-        """A value's text."""
+        """Return the text of a random value."""
         return self.more(random) if self.more is not None and random.random() < 0.5 else random.choice(self.values)
 
 
@@ -97,7 +97,7 @@ KINDS = {
     "n": Kind("numeric", NUMERICS, lambda shown: text.normal_form(shown, registry.NUMERIC), _numeric),
     "v": Kind("interval", INTERVALS, str, _interval),
     "m": Kind("timestamp", MOMENTS, _moment(registry.TIMESTAMP, pa.int64())),
-    "z": Kind("timestamptz", tuple(f"{each}+00".replace(" BC+00", "+00 BC") for each in MOMENTS[:-4]), _moment(registry.TIMESTAMPTZ, pa.int64())),
+    "z": Kind("timestamptz", tuple(f"{moment}+00".replace(" BC+00", "+00 BC") for moment in MOMENTS[:-4]), _moment(registry.TIMESTAMPTZ, pa.int64())),
     "d": Kind("date", DATES, _moment(registry.DATE, pa.int32())),
     "t": Kind("time", TIMES),
     "w": Kind("timetz", ZONED),
@@ -112,7 +112,7 @@ KINDS = {
 
 
 def _shown(value: Any, result: str) -> str | None:
-    """A plain result as PostgreSQL prints it."""
+    """Return a plain result as PostgreSQL prints it."""
     if value is None:
         return None
     oid, stored = {
@@ -126,7 +126,7 @@ Case = tuple[str, str, str, Callable[..., Any]]
 
 
 def _cases() -> Iterator[Case]:
-    """(the SQL, the arguments' kinds, the result's kind, the function)."""
+    """Return (SQL, kinds of the arguments, kind of the result, function) of each function."""
     for name, function in {
         "exp": floating_point.exponential, "ln": partial(floating_point.logarithm, math.log), "log": partial(floating_point.logarithm, math.log10), "cbrt": math.cbrt, "degrees": floating_point.degrees,
         "radians": floating_point.radians, "sin": partial(floating_point.periodic, math.sin), "cos": partial(floating_point.periodic, math.cos), "tan": partial(floating_point.periodic, math.tan), "cot": floating_point.cotangent,

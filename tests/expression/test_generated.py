@@ -1,6 +1,6 @@
 """A compiled expression has PostgreSQL's value or SQLSTATE on every row, for generated expressions and rows.
 
-A few fixed ones run here, and those that once differed. ``python -m tests.expression.agreement`` runs any number.
+A few fixed seeds run here, and expressions that had a different value once. ``python -m tests.expression.agreement`` runs any number.
 """
 
 from __future__ import annotations
@@ -67,5 +67,5 @@ def test_generated_expressions_have_postgresqls_values(spark: SparkSession, orac
 
 
 @pytest.mark.slow
-def test_expressions_that_once_differed_agree(spark: SparkSession, oracle: psycopg.Connection) -> None:
+def test_pinned_expressions_agree(spark: SparkSession, oracle: psycopg.Connection) -> None:
     assert [str(verdict) for verdict in Comparison(spark, oracle).run(ONCE_DIFFERENT) if verdict.outcome != "agree"] == []

@@ -1,4 +1,4 @@
-"""Parts of an expression without influence on its value are evaluated, and raise PostgreSQL's errors. An optimizer would remove them."""
+"""Parts of an expression that do not influence its value are evaluated, and raise PostgreSQL's errors. An optimizer would remove them."""
 
 from __future__ import annotations
 

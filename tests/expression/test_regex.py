@@ -33,7 +33,7 @@ EXCEPTION WHEN OTHERS THEN RETURN ARRAY[SQLSTATE, SQLERRM]; END $$
 
 
 def pattern(random: Random, depth: int) -> str:
-    """A pattern; some are malformed."""
+    """Return a random pattern. Some are malformed."""
     kind = random.random()
 
     def part() -> str:
@@ -57,7 +57,7 @@ def pattern(random: Random, depth: int) -> str:
 
 
 def subjects(number: int, count: int) -> list[tuple[str, str]]:
-    """(string, pattern), some with embedded options and other flavours."""
+    """Return pairs of a string and a pattern, some with embedded options and other flavours."""
     random = Random(number)
     pairs = []
     for _ in range(count):
@@ -67,8 +67,8 @@ def subjects(number: int, count: int) -> list[tuple[str, str]]:
     return pairs
 
 
-def judged(text: str, regex: str) -> list[str | None]:
-    """As the oracle's function, by our own."""
+def evaluate(text: str, regex: str) -> list[str | None]:
+    """Return the result of headgate's matcher in the form of the oracle's function."""
     try:
         return [
             str(functions.matches(3, text, regex)).lower(),
@@ -93,14 +93,14 @@ def test_generated_patterns_match_as_in_postgresql(oracle: psycopg.Connection, r
         columns = [pair[0] for pair in work], [pair[1] for pair in work]
         query = "SELECT pg_temp.judged(s, p) FROM unnest(%s::text[], %s::text[]) WITH ORDINALITY u(s, p, o) ORDER BY o"
         for (text, regex), (expected,) in zip(work, oracle.execute(query, columns).fetchall(), strict=True):
-            actual = judged(text, regex)
+            actual = evaluate(text, regex)
             if actual != expected:
                 wrong.append((text, regex, expected, actual))
     assert wrong == []
 
 
-def test_java_matches_what_the_matcher_matches(spark: SparkSession) -> None:
-    """All patterns that Java is given, over many strings, in one query."""
+def test_java_finds_the_matches_of_the_matcher(spark: SparkSession) -> None:
+    """One query matches all patterns that Java can evaluate against many strings."""
     texts = [text for text, _ in subjects(1000, 150)]
     rows = []
     for _, regex in subjects(1001, 500):
@@ -131,12 +131,12 @@ def test_java_matches_what_the_matcher_matches(spark: SparkSession) -> None:
         "(a{255}){255}b",
     ],
 )
-def test_pattern_that_java_would_search_for_long_is_not_given_to_java(regex: str) -> None:
+def test_pattern_that_takes_java_long_is_not_evaluated_by_java(regex: str) -> None:
     """A search in Java cannot be cancelled: `SELECT repeat('ab', 5000) ~ '(.*)\\1\\1c'` would hold its session and a processor."""
     assert java.written(parse(regex)) is None
 
 
-def test_patterns_given_to_java_take_linear_time(spark: SparkSession) -> None:
+def test_patterns_evaluated_by_java_take_linear_time(spark: SparkSession) -> None:
     texts = spark.createDataFrame(pa.table({"text": ["a" * 1_000_000, "ab" * 500_000, "1" * 999_999 + "a"]}))
     tests = [
         java.written(parse(regex)) for regex in ("a.*b.*c.*d", "^[ab]+[0-9]+$", "[0-9]+x", "^a*c", "b[a-z]*", ".*a.*b.*1$", "a[0-9]{1,3}b")

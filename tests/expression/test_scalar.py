@@ -31,7 +31,7 @@ CONDITIONS = st.recursive(
 
 
 def computed(text: str) -> tuple[bool, str | None]:
-    """Whether an expression is computed in Python, and its value or SQLSTATE."""
+    """Return whether an expression is computed in Python, and its value or SQLSTATE."""
     try:
         function = scalar.compiled(binder.bind_raw(parse_expression(text), EMPTY, BindContext()))
         return function is not None, None if function is None else scalar.printed(function(()))

@@ -19,11 +19,11 @@ def test_null_counts_as_false(spark: SparkSession) -> None:
         "old", F.lit(None).cast("struct<a:int,b:string,`Odd name`:int>")
     )
     more = bind_filter(parse_expression("a > 5"), TABLE)
-    named = bind_filter(parse_expression("b = 'x' AND \"Odd name\" >= 0"), TABLE)
+    bound = bind_filter(parse_expression("b = 'x' AND \"Odd name\" >= 0"), TABLE)
     negative = bind_filter(parse_expression("NOT (b = 'x')"), TABLE)
     rows = frame.select(
         match(more, F.col("new")),
-        match(named, F.col("new")),
+        match(bound, F.col("new")),
         match(negative, F.col("new")),
         match(negative, F.col("old")),
     ).collect()

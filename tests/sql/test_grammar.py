@@ -14,7 +14,7 @@ KEYS = ctypes.CDLL(None)
 
 
 def free_keys() -> int:
-    """How many keys for data of threads' own the process can still have."""
+    """Return how many thread-specific keys (pthread_key_create) the process can still create."""
     keys, key = [], ctypes.c_uint()
     while KEYS.pthread_key_create(ctypes.byref(key), None) == 0:
         keys.append(key.value)

@@ -1,4 +1,4 @@
-"""The oracle of the tests of types returns what the real PostgreSQL makes of a text that enters a column."""
+"""An oracle for the tests of types: it returns how PostgreSQL stores a text that is inserted into a column."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ END $$
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a value: its text, or an error."""
+    """The result of a value: its text, or an error."""
 
     shown: str | None
     sqlstate: str | None = None
@@ -39,7 +39,7 @@ class Outcome:
 
 
 def enum_of(oid: int, array: int, schema: str, name: str, labels: tuple[str, ...]) -> tuple[registry.PgType, registry.PgType]:
-    """The two types that CREATE TYPE … AS ENUM makes."""
+    """Return the two types that CREATE TYPE … AS ENUM creates."""
     nothing = {"by_value": False, "delimiter": ",", "base": 0, "base_typmod": -1, "collation": 0, "relation": 0, "has_typmod": False}
     own = registry.PgType(oid, name, schema, registry.TypeKind.ENUM, "E", False, 4, element=0, array=array, plain=name, unmodified=name,
                           labels=labels, **nothing)  # fmt: skip
@@ -54,13 +54,13 @@ COMPOSITE = {"a": "int4", "b": "text", "c": "numeric(6,2)", "d": "mood", "e": "i
 
 
 def composite_of(oid: int, array: int, columns: tuple[registry.Attribute, ...]) -> tuple[registry.PgType, registry.PgType]:
-    """The two types that CREATE TYPE thing AS (…) makes."""
+    """Return the two types that CREATE TYPE thing AS (…) creates."""
     own, over = enum_of(oid, array, "public", "thing", ())
     return replace(own, kind=registry.TypeKind.COMPOSITE, category="C", length=-1, attributes=columns), over
 
 
 class Oracle:
-    """Asks a PostgreSQL session; `tables` are temporary, one per type."""
+    """A PostgreSQL session with a temporary table for each type."""
 
     def __init__(self, conninfo: str) -> None:
         self.connection = psycopg.connect(conninfo, autocommit=True)
@@ -72,7 +72,7 @@ class Oracle:
 
     @contextmanager
     def under(self, timezone: str, styles: TextSettings = PLAIN) -> Iterator[None]:
-        """Inside, the session has this time zone and these styles; the next test finds the usual ones."""
+        """Set this time zone and these styles inside the context. The defaults are restored at the end."""
         self.connection.execute(f"SET timezone = '{timezone}'")
         self.connection.execute(f"SET datestyle = {styles.date_style}, {styles.date_order}; SET intervalstyle = {styles.interval_style}")
         try:
@@ -88,30 +88,30 @@ class Oracle:
         return name
 
     def enter(self, type_name: str, values: Sequence[str]) -> list[Outcome]:
-        """What PostgreSQL makes of each value in a column of the type."""
+        """Return PostgreSQL's result for each value in a column of the type."""
         query = "SELECT try_input(%s, x) FROM unnest(%s::text[]) WITH ORDINALITY u(x, n) ORDER BY n"
         return [Outcome(*row[0]) for row in self.connection.execute(query, (self.table(type_name), list(values)))]
 
     def type_of(self, type_name: str) -> tuple[int, int]:
-        """The oid and the modifier of a column of the type."""
+        """Return the oid and the modifier of a column of the type."""
         query = "SELECT atttypid, atttypmod FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum = 1"
         row = self.connection.execute(query, (f'pg_temp."{self.table(type_name)}"',)).fetchone()
         assert row is not None
         return int(row[0]), int(row[1])
 
     def attributes(self, type_name: str) -> tuple[registry.Attribute, ...]:
-        """The columns of a composite type."""
+        """Return the columns of a composite type."""
         query = "SELECT attname, atttypid, atttypmod FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 ORDER BY attnum"
         return tuple(registry.Attribute(*row) for row in self.connection.execute(query, (type_name,)))
 
     def oids(self, type_name: str) -> tuple[int, int]:
-        """The oids of a type and of its array."""
+        """Return the oids of a type and of its array type."""
         row = self.connection.execute("SELECT oid, typarray FROM pg_type WHERE typname = %s", (type_name,)).fetchone()
         assert row is not None
         return int(row[0]), int(row[1])
 
     def stored(self, type_name: str, values: Sequence[str]) -> tuple[bytes, bytes]:
-        """The values that the type takes, and a NULL, as COPY writes them: in text and in binary format."""
+        """Return the values that the type accepts, and a NULL, as COPY writes them, in text and in binary format."""
         table = self.table(type_name)
         self.connection.execute(f'TRUNCATE pg_temp."{table}"; INSERT INTO pg_temp."{table}" VALUES (NULL)')
         self.enter(type_name, values)
@@ -125,7 +125,7 @@ class Oracle:
 
 @pytest.fixture(scope="module")
 def oracle(postgres) -> Iterator[Oracle]:
-    """Of each module: other tests of the process know no type mood."""
+    """A separate oracle for each module, because other tests of the process do not know the type mood."""
     type_oracle = Oracle(postgres.conninfo(postgres.new_database()))
     registry_before = registry.known()
     moods = enum_of(*type_oracle.oids("mood"), "public", "mood", ("sad", "happy", "it's é"))
@@ -136,7 +136,7 @@ def oracle(postgres) -> Iterator[Oracle]:
 
 
 def read_and_write(value: str, oid: int, modifier: int, session: TextSettings) -> Outcome:
-    """What headgate makes of a value."""
+    """Return headgate's result for a value."""
     try:
         stored = text.read_text(pa.array([None, value], pa.string()), oid, modifier, session=session)
         return Outcome(text.write_text(stored, oid, session=session)[1].as_py())
@@ -145,14 +145,14 @@ def read_and_write(value: str, oid: int, modifier: int, session: TextSettings) -
 
 
 NO_DETAIL = {"int4[]", "text[]", "xml"}
-"""Types whose DETAIL is worded differently for some malformed values (docs/types.md)."""
+"""Types whose DETAIL has other words for some malformed values (docs/types.md)."""
 
 NO_MESSAGE = {"jsonpath"}
-"""Types whose errors name another place of a malformed value than PostgreSQL's."""
+"""Types whose errors name another part of a malformed value than PostgreSQL's."""
 
 
 def compare(oracle: Oracle, type_name: str, values: list[str], timezone: str = "UTC", styles: TextSettings = PLAIN) -> None:
-    """Compares under a time zone, a DateStyle and an IntervalStyle."""
+    """Compare headgate with PostgreSQL under a time zone, a DateStyle and an IntervalStyle."""
     session = replace(styles, timezone=timezone)
     oid, modifier = oracle.type_of(type_name)
     good: list[tuple[str, str]] = []
@@ -181,5 +181,5 @@ def compare(oracle: Oracle, type_name: str, values: list[str], timezone: str = "
 
 @pytest.fixture(scope="module")
 def check(oracle: Oracle) -> Callable[..., None]:
-    """Compares headgate with PostgreSQL on values of a type."""
+    """Compare headgate with PostgreSQL on values of a type."""
     return lambda *arguments: compare(oracle, *arguments)

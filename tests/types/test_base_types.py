@@ -21,11 +21,11 @@ from headgate.types.text_column import PLAIN
 NAMES = {registry.by_oid(oid).name: oid for oid in BASE_TYPES}
 INTEGERS = {32: pa.int32(), 64: pa.int64()}
 ALIKE = {"char": '"char"', "bpchar": "varchar", "bit": "varbit", "unknown": "text", "refcursor": "text", "cstring": "text"}  # fmt: skip
-"""Types whose texts are chosen as those of another are."""
+"""Types that use the chosen texts of another type."""
 
 
 def read(described: BaseType, texts: list[str]) -> pa.Array:
-    """Those of the texts that the type takes, in stored form."""
+    """Return the texts that the type accepts, in stored form."""
     accepted = []
     for text in texts:
         try:
@@ -37,7 +37,7 @@ def read(described: BaseType, texts: list[str]) -> pa.Array:
 
 @pytest.fixture(params=NAMES)
 def case(request: pytest.FixtureRequest) -> tuple[int, BaseType, pa.Array, list[str]]:
-    """A type, its description, values in stored form and as text."""
+    """Return a type, its description, and values in stored form and as text."""
     name = str(request.param)
     described = BASE_TYPES[NAMES[name]]
     values = read(described, CHOSEN[ALIKE.get(name, name)])
@@ -45,7 +45,7 @@ def case(request: pytest.FixtureRequest) -> tuple[int, BaseType, pa.Array, list[
 
 
 def same(left: pa.Array, right: pa.Array) -> bool:
-    """Whether columns have the same values; NaN is NaN."""
+    """Return whether columns have the same values. NaN equals NaN."""
     return (pa.types.is_floating(left.type) and np.array_equal(np.asarray(left), np.asarray(right), equal_nan=True)) or bool(
         left.equals(right)
     )

@@ -103,11 +103,11 @@ def test_escapes_markers_and_line_ends_are_read(data: bytes, expected: list[list
 @pytest.mark.parametrize("data", [b"1\n", b"1\t2\n3\n", b"1\t2\t3\n", b"1\t2\n\n", b"1\t\xff\n", b"1\t2\n3\t4\r5\n"])
 def test_malformed_text_is_rejected_as_in_postgresql(oracle, data: bytes) -> None:
     oracle.connection.execute("DROP TABLE IF EXISTS copied; CREATE TEMP TABLE copied (a text, b text)")
-    with pytest.raises(psycopg.Error) as theirs, oracle.connection.cursor().copy("COPY copied FROM STDIN") as into:
-        into.write(data)
-    with pytest.raises(PostgresError) as ours:
+    with pytest.raises(psycopg.Error) as expected, oracle.connection.cursor().copy("COPY copied FROM STDIN") as copy:
+        copy.write(data)
+    with pytest.raises(PostgresError) as actual:
         copy_text.read_copy_text(data, 2, names=["a", "b"])
-    assert (ours.value.sqlstate, ours.value.message) == (theirs.value.sqlstate, theirs.value.diag.message_primary)
+    assert (actual.value.sqlstate, actual.value.message) == (expected.value.sqlstate, expected.value.diag.message_primary)
 
 
 @given(st.lists(st.lists(st.sampled_from([b"\\", b"\\\\", b"n", b"t", b"b", b"x4", b"101", b"\xff", "é".encode(), b"\t"])).map(b"".join)))

@@ -1,6 +1,6 @@
-"""Text that is kept because it is in normal form equals what reading it gives, for generated normal, odd and hostile texts.
+"""A text in normal form is stored without being parsed. It equals the result of parsing, for generated normal, odd and hostile texts.
 
-Every column has texts of each kind, so that a property of one text (an unclosed quote, a brace) would show in its neighbours.
+Every column has texts of each kind, so that an effect of one text (an unclosed quote, a brace) on others would be noticed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TEXT_ARRAY = st.lists(st.sampled_from(["a", '"a b"', "NULL", "null", '"NULL"', '
 
 
 def normal_json(value: object) -> str:
-    """As jsonb prints it, where it can hold it."""
+    """Return the value as jsonb prints it, if jsonb can store it."""
     try:
         return json_text.normal(json.dumps(value, ensure_ascii=False))
     except PostgresError:
@@ -42,7 +42,7 @@ def normal_json(value: object) -> str:
 
 
 def normal_interval(months: int, days: int, micros: int) -> str:
-    """As it is printed in style postgres."""
+    """Return the interval as style postgres prints it."""
     return interval.Interval(months, days, micros).print()
 
 
@@ -53,7 +53,7 @@ NORMAL_INTERVAL = st.builds(
 
 
 def integers(items: pa.StringArray) -> pa.StringArray:
-    """Elements of int4[]."""
+    """Return the elements of an int4[]."""
     return number.write_integer(number.read_integer(items, r.INT4))
 
 
@@ -72,11 +72,11 @@ CASES = {
     "int4[]": (r.INT4_ARRAY, st.one_of(SHAPED, WILD_ARRAY, st.lists(st.integers(-3000000000, 3000000000)).map(lambda numbers: "{" + ",".join(map(str, numbers)) + "}")),
                lambda text: array._read_each(pa.array([text]), ",", integers)[0].as_py()),
 }  # fmt: skip
-"""Type, texts, and what reads one text in the slow way."""
+"""Type, texts, and the function that parses one text."""
 
 
 def outcome(read: object, *arguments: object) -> object:
-    """What it gives, or the error."""
+    """Return the result, or the error."""
     try:
         return read(*arguments)  # type: ignore[operator]
     except PostgresError as error:
@@ -116,12 +116,12 @@ def test_column_is_read_as_each_of_its_texts_is(name: str, examples: int) -> Non
     ],
 )
 def test_text_printed_by_postgresql_is_recognized_as_normal(texts: list[str], judge: object) -> None:
-    """Common values are not read one by one."""
+    """Such values are not parsed one by one."""
     assert judge(pa.array(texts)).to_pylist() == [True] * len(texts)  # type: ignore[operator]
 
 
 def test_documents_and_arrays_printed_by_postgresql_are_recognized_as_normal() -> None:
-    """With escapes, nested values, NULL and quoted elements."""
+    """They have escapes, nested values, NULL and quoted elements."""
     documents = ['{"a": [1, -0.5, "x\\n\\""], "bb": {"c": null}}', '["é", {}, []]', '"alone"']
     assert normal_form.documents(pa.array(documents), json_text.normal).all()
     arrays = ["{}", "{1,NULL,-3}", '{"a b",c,"",NULL,"null"}', '{"x{y}","1,2"}']

@@ -77,7 +77,7 @@ GENERATED = {
 
 
 def differences(oracle: Any, name: str, values: Sequence[str]) -> list[tuple[str, str]]:
-    """The pairs of values whose keys compare otherwise than the values."""
+    """Return the pairs of values whose keys compare differently than the values."""
     oid, modifier = oracle.type_of(name)
     texts = text.write_text(text.read_text(pa.array(values), oid, modifier), oid)
     keys = sortkey.keys(texts, oid, registry.known()).to_pylist()

@@ -59,12 +59,12 @@ SHAPED = st.builds(
 
 
 def array(items: list[str]) -> str:
-    """The text of an array of these elements."""
+    """Return the text of an array of these elements."""
     return "{" + ",".join(items) + "}"
 
 
 def bracketed(bound: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    """Texts of ranges over these bounds, some of them infinite."""
+    """Return texts of ranges with these bounds, some of them infinite."""
     return st.builds("{}{},{}{}".format, st.sampled_from("[("), bound | st.just(""), bound | st.just(""), st.sampled_from("])"))
 
 

@@ -42,7 +42,7 @@ def judge(oracle) -> psycopg.Connection:
 
 
 def posix(random: Random) -> str:
-    """What POSIX describes, or nearly."""
+    """Draw a POSIX time zone specification, or one that is almost valid."""
 
     def clock(*hours: int) -> str:
         return f"{random.choice(['', '-', '+'])}{random.choice(hours)}{random.choice(['', '', ':30', ':45:15', ':3', ':60', ':'])}"
@@ -74,7 +74,7 @@ def outcome(name: str, moment: str, *, zoned: bool) -> str:
 
 
 def compare(judge: psycopg.Connection, zones: list[str]) -> int:
-    """Compares each zone at each moment; how many of them are zones."""
+    """Compare each zone at each instant. Return how many of them are zones."""
     valid_zones = 0
     for name in zones:
         rows = judge.execute(QUERY, (name, name, MOMENTS)).fetchall()
