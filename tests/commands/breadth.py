@@ -1,4 +1,4 @@
-"""SELECT, WITH and data-modifying statements in the breadth that people type: the data of test_breadth."""
+"""A wide range of SELECT, WITH and data-modifying statements, as users type them: the data of test_breadth."""
 
 TABLES = r"""
 CREATE TABLE t (id int PRIMARY KEY, a int, b text, n numeric, m numeric(10,2), d date, ts timestamp, f float8, ok boolean, arr int[], j jsonb, ip inet, tags text[])

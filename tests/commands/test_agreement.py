@@ -1,6 +1,6 @@
-"""The same statements typed into a real PostgreSQL and into a node give the same answers, notices and errors.
+"""The same statements give the same results, notices and errors on PostgreSQL and on a node.
 
-Rows of a SELECT without ORDER BY are compared in any order. Commands without rows answer nothing.
+The rows of a SELECT without ORDER BY are compared in any order. Commands do not return rows.
 """
 
 from __future__ import annotations
@@ -461,7 +461,7 @@ DEEP = "\n".join([
     "SELECT " + " + ".join(["oid::bigint"] * 60) + " FROM pg_am ORDER BY 1",
     "SELECT a FROM t WHERE " + " OR ".join(f"a = {number}" for number in range(3, 500)),
 ])  # fmt: skip
-"""Statements of more than 46 operators or UNIONs in a row were refused."""
+"""Statements with more than 46 operators or UNIONs in a row."""
 
 NAMES = ["tables", "constraints", "references", "alone", "views", "queries", "values", "publications", "types", "session", "deep"]
 

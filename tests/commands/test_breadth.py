@@ -1,6 +1,6 @@
-"""Queries and changes in breadth, typed into a real PostgreSQL and into a node, give the same answers.
+"""Many kinds of queries and changes give the same results on PostgreSQL and on a node.
 
-`make test-all` runs them. The suite has those of `test_agreement`.
+`make test-all` runs them. The suite runs those of `test_agreement`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ EACH = 4
 
 
 def lots() -> Iterator[Any]:
-    """Queries that need nothing of each other, in lots that a slow machine answers within a test's time."""
+    """Divide independent queries into lots, each of which a slow machine runs within the time of a test."""
     queries = QUERIES.strip().split("\n")
     for share in range(EACH):
         share_of_queries = queries[share::EACH]

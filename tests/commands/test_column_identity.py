@@ -1,4 +1,4 @@
-"""The columns of a Relation message get the publisher's attribute numbers, whatever its catalog has become since."""
+"""The columns of a Relation message get the publisher's attribute numbers, even if its catalog has changed since."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def numbers(table: Table) -> list[int]:
 
 
 def altered(table: Table, kind: str, at: int, name: str) -> Table:
-    """The table after one ALTER TABLE, or as it is if that is not possible."""
+    """Return the table after one ALTER TABLE, or unchanged if that is not possible."""
     live = [index for index, defined in enumerate(table) if not defined.dropped and index]
     names = {defined.name for defined in table}
     if kind == "add" and name not in names:

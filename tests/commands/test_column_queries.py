@@ -108,14 +108,14 @@ def _differences(
     databases = [server.new_database() for server in (node, postgres)]
     for server, database in zip((node, postgres), databases, strict=True):
         server.psql(database, MADE.format(rows=ROWS, float=double))
-    with psycopg.connect(node.conninfo(databases[0])) as ours, psycopg.connect(postgres.conninfo(databases[1])) as native:
-        for session in (ours, native):
+    with psycopg.connect(node.conninfo(databases[0])) as node_session, psycopg.connect(postgres.conninfo(databases[1])) as native:
+        for session in (node_session, native):
             session.autocommit = True
         for statement in statements:
             expected = result(native, statement)
             for memory in ("64MB", "0"):
-                ours.execute(f"SET driver_query_memory = '{memory}'".encode())
-                answer = result(ours, statement)
+                node_session.execute(f"SET driver_query_memory = '{memory}'".encode())
+                answer = result(node_session, statement)
                 if answer != expected:
                     differing.append(f"{memory}: {statement}\n  {answer!r:.300}\n  {expected!r:.300}")
     return differing
@@ -161,7 +161,7 @@ DRIVERS_OWN = (
 )
 
 
-@pytest.mark.slow  # a node of its own
+@pytest.mark.slow  # starts a separate node
 def test_driver_starts_no_job_up_to_driver_query_memory(own_node: Callable[..., NodeServer]) -> None:
     node = own_node(**spark_pages.SETTINGS)
     pages = SparkPages(node)
@@ -197,10 +197,10 @@ def test_range_finds_the_rows_of_every_row_group(
 
     several_row_groups.execute("BEGIN")
     changed = several_row_groups.execute(f"UPDATE grouped SET id = -id WHERE {condition} RETURNING id".encode()).fetchall()
-    left = several_row_groups.execute("SELECT count(*), max(-id), min(-id) FROM grouped WHERE id < 0").fetchone()
+    remaining = several_row_groups.execute("SELECT count(*), max(-id), min(-id) FROM grouped WHERE id < 0").fetchone()
     several_row_groups.execute("ROLLBACK")
     numbers = [-number for (number,) in changed]
-    assert left == (len(numbers), max(numbers, default=None), min(numbers, default=None))
+    assert remaining == (len(numbers), max(numbers, default=None), min(numbers, default=None))
     assert (min(numbers, default=None), max(numbers, default=None)) == (first, last)
 
 

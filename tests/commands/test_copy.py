@@ -59,16 +59,16 @@ OUT = [
 def test_copy_answers_as_in_postgresql(node: Server, postgres: Server) -> None:
     different = []
     with (
-        psycopg.connect(node.conninfo(node.new_database()), autocommit=True) as ours,
+        psycopg.connect(node.conninfo(node.new_database()), autocommit=True) as node_session,
         psycopg.connect(postgres.conninfo(postgres.new_database()), autocommit=True) as native,
     ):
         native.execute(TABLE)
-        ours.execute(TABLE)
+        node_session.execute(TABLE)
         for statement, data in [
             *[(f"COPY t {arguments}", data) for arguments, data in IN],
             *[(f"COPY {arguments}", None) for arguments in OUT],
         ]:
-            expected, actual = answered(native, statement, data), answered(ours, statement, data)
+            expected, actual = answered(native, statement, data), answered(node_session, statement, data)
             if expected != actual:
                 different.append(f"{statement}\n  PostgreSQL: {expected!r}\n  node:       {actual!r}")
     assert not different, "\n" + "\n".join(different)
@@ -91,7 +91,7 @@ def answered(connection: psycopg.Connection, statement: str, data: bytes | None)
     "query", ["SELECT i, i * 2 FROM t ORDER BY i", "SELECT i, i FROM t WHERE i > 9", "SELECT 1, 2", "SELECT oid FROM pg_am WHERE oid < 0"]
 )
 def test_binary_header_is_sent_with_the_first_row(node: Server, postgres: Server, query: str) -> None:
-    """psycopg takes a message for a row. PostgreSQL sends the header with the first row, or with the trailer if there is none."""
+    """psycopg takes each message for a row. PostgreSQL sends the header with the first row, or with the trailer if there are no rows."""
 
     def messages(server: Server) -> list[bytes]:
         with psycopg.connect(server.conninfo(server.new_database())) as session:
@@ -137,7 +137,7 @@ def test_copied_files_of_a_table_have_the_rows_that_the_statement_sees(node: Ser
                 return copied
 
     def lines(piece: bytes, statement: str) -> list[bytes]:
-        """psycopg gives PostgreSQL's rows one by one; CSV comes from a node in larger pieces."""
+        """Return the lines of COPY. psycopg returns one line at a time from PostgreSQL, but a node sends CSV in larger pieces."""
         return piece.splitlines(keepends=True) if "csv" in statement else [piece.removeprefix(b"PGCOPY\n\xff\r\n\0" + bytes(8))]
 
     assert seen(node) == seen(postgres)

@@ -1,4 +1,4 @@
-"""Joins under random conditions return PostgreSQL's rows, whatever conditions accompany an equality, in any order."""
+"""Joins under random conditions return PostgreSQL's rows, with any conditions beside an equality and in any order."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ SEVERAL = (
 
 
 class Drawn:
-    """Queries over x, y and z, drawn with a seed."""
+    """Random queries over x, y and z, from a seed."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
 
     def term(self, tables: list[str], depth: int = 0) -> str:
-        """A condition over some of the tables."""
+        """Return a condition over some of the tables."""
         kind = self.random.random()
         if kind < 0.15 and depth < 2:
             word = self.random.choice((" OR ", " AND "))
@@ -59,11 +59,11 @@ class Drawn:
         return self.random.choice(forms).format(left, right)
 
     def terms(self, tables: list[str], depth: int = 0) -> str:
-        """Some conditions under AND."""
+        """Return some conditions, joined by AND."""
         return " AND ".join(self.term(tables, depth) for _ in range(self.random.randint(1, 4 - depth)))
 
     def member(self, table: str) -> str:
-        """A condition by a subquery."""
+        """Return a condition with a subquery."""
         column = self.random.choice(("id", "v", "b", "d", "n"))
         inner = self.terms(["z"])
         return self.random.choice(
@@ -78,7 +78,7 @@ class Drawn:
         )
 
     def query(self) -> str:
-        """A query; its rows come in order."""
+        """Return a query whose rows are ordered."""
         where = self.terms(["x", "y"])
         if self.random.random() < 0.4:
             where = (
@@ -104,15 +104,15 @@ def sessions(postgres: Server, node: Server) -> Iterator[list[psycopg.Connection
 
 
 PARTS = [(0, 4), *((first, first + 25) for first in range(4, 300, 25))]
-"""Seeds of queries: few in the suite."""
+"""Seeds of queries. The suite has few of them."""
 
 
 @pytest.mark.parametrize(("first", "end"), [pytest.param(*part, marks=pytest.mark.slow if part[0] else ()) for part in PARTS])
 def test_random_joins_return_postgresqls_rows(sessions: list[psycopg.Connection[Any]], first: int, end: int) -> None:
     for seed in range(first, end):
         query = Drawn(seed).query()
-        native, ours = (_answer(session, query) for session in sessions)
-        assert ours == native or ours == "0A000", query
+        expected, actual = (_answer(session, query) for session in sessions)
+        assert actual == expected or actual == "0A000", query
 
 
 def _answer(session: psycopg.Connection[Any], query: str) -> object:

@@ -1,6 +1,6 @@
-"""Rows that Spark persists for a statement are released with it. A node's Spark pages show what is persisted.
+"""Rows that Spark persists for a statement are released with it. Spark's pages show what is persisted.
 
-Otherwise they stay in memory or on disk while the node runs, with the plan that made them.
+Otherwise they would stay in memory or on disk as long as the node runs, together with the plan that computed them.
 """
 
 from __future__ import annotations

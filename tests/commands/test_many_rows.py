@@ -1,4 +1,4 @@
-"""Statements with more rows than a node holds at once run in chunks, or stay in Spark, and answer as PostgreSQL does.
+"""Statements with more rows than a node holds at once run in chunks, or stay in Spark, and give PostgreSQL's results.
 
 With the setting `headgate.small_write_rows`, which is only for tests, a chunk has three rows.
 """
@@ -215,7 +215,7 @@ def lines(statements: str) -> list[str]:
 
 
 LONG = ("partitioned", "changed", "do update", "inserted", "references", "rights", "several statements")
-"""Ten seconds to half a minute each."""
+"""Each takes ten seconds to half a minute."""
 
 
 @pytest.mark.parametrize("which", [pytest.param(name, marks=[pytest.mark.slow] if name in LONG else []) for name in STATEMENTS])
@@ -280,7 +280,7 @@ def test_many_rows_move_between_tables_through_files_that_are_removed(node: Serv
 
 
 def arm(node: NodeServer, faults: str) -> None:
-    """Has faults come as soon as the node has read it."""
+    """Set failpoints, and wait until the node has read them."""
     disarm(node, f"headgate.failpoints = '{faults}'")
     os.kill(node.pid, signal.SIGHUP)
 
@@ -316,9 +316,9 @@ def test_fault_in_a_later_chunk_leaves_nothing_of_the_statement(spare_node: Call
 
     arm(node, "staged behind=sleep")
     until(lambda: node.psql(database, "SHOW headgate.failpoints") == "staged behind=sleep", "the failpoint is not armed")
-    with psycopg.connect(node.conninfo(database), autocommit=True) as session, ThreadPoolExecutor(1) as beside:
+    with psycopg.connect(node.conninfo(database), autocommit=True) as session, ThreadPoolExecutor(1) as pool:
         session.execute("SET headgate.small_write_rows = 3")
-        answer = beside.submit(session.execute, UPSERT)
+        answer = pool.submit(session.execute, UPSERT)
         until(lambda: 'failpoint "staged behind": sleep' in node.log(), "no chunk is written")
         arm(node, "staged before=kill")
         with pytest.raises(psycopg.OperationalError):

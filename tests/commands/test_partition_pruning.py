@@ -66,9 +66,9 @@ def test_where_prunes_the_partitions_that_postgresql_prunes(postgres: Any) -> No
         for condition in CONDITIONS.strip().split("\n"):
             bound = binder.bind_condition(parse_expression(condition), scope, "WHERE", context=BindContext())
             limits = [limit for part in conjuncts(bound) if (limit := prune._limit(part, TREE[0])) is not None]
-            ours = {leaf.name for leaf in prune._remaining(root, limits)}
+            actual = {leaf.name for leaf in prune._remaining(root, limits)}
             plan = "\n".join(row for (row,) in native.execute(f"EXPLAIN SELECT * FROM t1 WHERE {condition}").fetchall())
-            theirs = set(re.findall(r"Scan on (\w+)", plan))
-            if ours != theirs:
-                different.append((condition, ours, theirs))
+            expected = set(re.findall(r"Scan on (\w+)", plan))
+            if actual != expected:
+                different.append((condition, actual, expected))
     assert not different

@@ -343,7 +343,7 @@ def _without_oids(text: str) -> str:
 @pytest.mark.slow
 def test_large_statements_on_a_partitioned_table_route_and_move_their_rows(node: Server) -> None:
     """The rows are too many for the driver, so Spark handles them."""
-    with closing(Typist(node.conninfo(node.new_database()))) as ours:
+    with closing(Typist(node.conninfo(node.new_database()))) as node_session:
         for statement in (
             "CREATE TABLE t (a int PRIMARY KEY, b int) PARTITION BY RANGE (a)",
             "CREATE TABLE low PARTITION OF t FOR VALUES FROM (0) TO (10000)",
@@ -351,18 +351,18 @@ def test_large_statements_on_a_partitioned_table_route_and_move_their_rows(node:
             "ALTER TABLE t ATTACH PARTITION high FOR VALUES FROM (10000) TO (1000000)",
             "INSERT INTO t SELECT g, g % 7 FROM generate_series(0, 29999) g",
         ):
-            assert "ERROR" not in ours.type(statement)
-        assert ours.type("SELECT (SELECT count(*) FROM low), (SELECT count(*) FROM high)") == "10000|20000"
-        ours.type("UPDATE t SET a = a + 30000, b = -1 WHERE a < 15000")
+            assert "ERROR" not in node_session.type(statement)
+        assert node_session.type("SELECT (SELECT count(*) FROM low), (SELECT count(*) FROM high)") == "10000|20000"
+        node_session.type("UPDATE t SET a = a + 30000, b = -1 WHERE a < 15000")
         assert (
-            ours.type("SELECT (SELECT count(*) FROM low), count(*), min(a), max(a), sum(b) FROM high WHERE b < 0")
+            node_session.type("SELECT (SELECT count(*) FROM low), count(*), min(a), max(a), sum(b) FROM high WHERE b < 0")
             == "0|15000|30000|44999|-15000"
         )
-        assert ours.type("SELECT count(*), count(DISTINCT a) FROM t") == "30000|30000"
-        assert "no partition of relation" in ours.type("UPDATE t SET a = a - 20000")
-        assert "violates partition constraint" in ours.type("INSERT INTO low SELECT g, 0 FROM generate_series(1, 20000) g")
-        ours.type("DELETE FROM t WHERE a >= 16000")
-        assert ours.type("SELECT count(*) FROM t") == "1000"
+        assert node_session.type("SELECT count(*), count(DISTINCT a) FROM t") == "30000|30000"
+        assert "no partition of relation" in node_session.type("UPDATE t SET a = a - 20000")
+        assert "violates partition constraint" in node_session.type("INSERT INTO low SELECT g, 0 FROM generate_series(1, 20000) g")
+        node_session.type("DELETE FROM t WHERE a >= 16000")
+        assert node_session.type("SELECT count(*) FROM t") == "1000"
 
 
 def test_statement_does_not_see_the_rows_that_it_writes_to_a_partitioned_table(node: Server, postgres: Server) -> None:

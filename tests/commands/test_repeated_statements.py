@@ -1,6 +1,6 @@
-"""A statement that a session runs again shows every change of what it names: in a function, and prepared by a client.
+"""A statement that a session runs again sees every change of the objects that it names, in a function and prepared by a client.
 
-The session has run it several times before the change, so a node has its analysis, and PostgreSQL its plan.
+The session has run it several times before the change, so a node has cached its analysis, and PostgreSQL its plan.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class Change:
     table: str = "t"
     function: str | None = None
     of_session: bool = False
-    """Whether it concerns only the session that makes it."""
+    """Whether the change affects only the session that makes it."""
     is_late: bool = False
-    """Whether PostgreSQL's plan ignores it: it makes another one only if an object that the plan uses has changed."""
+    """Whether PostgreSQL's plan ignores the change: PostgreSQL plans again only if an object that the plan uses has changed."""
 
 
 CHANGES = {
@@ -125,13 +125,13 @@ def test_repeated_statement_sees_a_change_and_its_rollback(server: Server, name:
 
 def test_function_reads_names_by_the_search_path_of_each_call(server: Server) -> None:
     database = server.new_database()
-    with psycopg.connect(server.conninfo(database), autocommit=True) as one, psycopg.connect(server.conninfo(database)) as other:
+    with psycopg.connect(server.conninfo(database), autocommit=True) as one, psycopg.connect(server.conninfo(database)) as second_session:
         one.execute("CREATE DOMAIN amount AS int; CREATE SCHEMA beside; CREATE DOMAIN beside.amount AS numeric(5, 2)")
         one.execute("CREATE FUNCTION paid(n numeric) RETURNS text LANGUAGE plpgsql AS $$ BEGIN RETURN n::amount; END $$")
-        other.execute("SET search_path = beside, public")
+        second_session.execute("SET search_path = beside, public")
         for _ in range(2):
             assert one.execute("SELECT paid(1.234)").fetchone() == ("1",)
-            assert other.execute("SELECT paid(1.234)").fetchone() == ("1.23",)
+            assert second_session.execute("SELECT paid(1.234)").fetchone() == ("1.23",)
         one.execute("SET search_path = beside, public")
         assert one.execute("SELECT paid(1.234)").fetchone() == ("1.23",)
 

@@ -66,8 +66,8 @@ def test_archive_of_pg_dump_can_be_restored_with_its_rows_and_dumped_again(postg
         archive = tmp_path / f"{name[0]}.dump"
         subprocess.run([PG_BIN / "pg_dump", "-Fc", "-f", archive, "-d", source.conninfo(name[0])], check=True, capture_output=True)
         command = [PG_BIN / "pg_restore", "-d", target.conninfo(name[1]), archive]
-        done = subprocess.run(command, capture_output=True, text=True, env=os.environ | more, timeout=300)
-        assert done.returncode == 0, done.stderr
+        completed = subprocess.run(command, capture_output=True, text=True, env=os.environ | more, timeout=300)
+        assert completed.returncode == 0, completed.stderr
     tables = postgres.psql(original, "SELECT oid::regclass FROM pg_class WHERE relkind = 'r' AND oid >= 16384 ORDER BY 1").split("\n")
     assert len(tables) > 20
     for table in tables:
@@ -91,7 +91,7 @@ def test_dump_of_user_defined_objects_is_that_of_postgresql_and_restores_on_both
 
 
 def dumped(server: Server, database: str) -> str:
-    """The dump of a database without the lines that tell the server's version, and those with a random key."""
+    """Return the dump of a database without the lines that have the server's version or a random key."""
     command = [PG_BIN / "pg_dump", "--no-owner", "-d", server.conninfo(database)]
     dump = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return "\n".join(line for line in dump.split("\n") if not line.startswith(("-- Dumped from", "\\restrict", "\\unrestrict")))

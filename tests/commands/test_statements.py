@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import Server
-from tests.publisher.test_statements import shown
+from tests.publisher.test_statements import printed
 
 SCRIPTS = sorted((Path(__file__).parent / "statements").glob("*.sql"))
 LONG = {
@@ -32,4 +32,4 @@ LONG = {
     "script", [pytest.param(script, id=script.stem, marks=[pytest.mark.slow] if script.stem in LONG else []) for script in SCRIPTS]
 )
 def test_psql_prints_the_same_for_a_node_and_postgresql(postgres: Server, node: Server, script: Path) -> None:
-    assert shown(node, script) == shown(postgres, script)
+    assert printed(node, script) == printed(postgres, script)

@@ -48,8 +48,8 @@ def test_rows_computed_together_name_the_column_that_cannot_store_the_value(node
         session.execute("CREATE TABLE source (n numeric, t timestamp); INSERT INTO source VALUES ('NaN', '294246-06-01')")
         with pytest.raises(psycopg.errors.FeatureNotSupported, match="cannot store") as refused:
             session.execute(statement.encode())
-        named = ("leaves" if "leaves" in statement else "narrow", "t" if "interval" in statement else "p")
-        assert (refused.value.diag.table_name, refused.value.diag.column_name) == named
+        column_name = ("leaves" if "leaves" in statement else "narrow", "t" if "interval" in statement else "p")
+        assert (refused.value.diag.table_name, refused.value.diag.column_name) == column_name
         assert session.execute("SELECT i, p FROM narrow").fetchall() == [(2, 2)]
 
 

@@ -6,7 +6,7 @@ from headgate.commands.subscription.row_completion import workers_settings
 from headgate.settings.node import Settings
 
 
-def test_worker_is_a_replica_without_policies_and_file_limit_whatever_the_node_sets() -> None:
+def test_worker_is_a_replica_without_policies_and_file_limit_under_any_settings_of_the_node() -> None:
     node = Settings.of({"row_security": "off", "temp_file_limit": "100kB", "session_replication_role": "origin", "TimeZone": "Asia/Tokyo"})
 
     applied = workers_settings(node)

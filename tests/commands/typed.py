@@ -1,4 +1,4 @@
-"""Runs statements in a session, and returns what psql would show of each, to compare a node with PostgreSQL.
+"""Run statements in a session, and return what psql would show of each, to compare a node with PostgreSQL.
 
 A `Typist` is a connection of a driver. `differences` runs the same statements on a node and on PostgreSQL, and returns those with different
 results. The tests of statements assert that there are none.
@@ -55,11 +55,11 @@ def differences(node: Server, postgres: Server, statements: Sequence[str], mask:
     """Run the statements in an empty database of each server. Return those with different results. `mask` hides texts that may differ."""
     differing = []
     with (
-        closing(Typist(node.conninfo(node.new_database()))) as ours,
+        closing(Typist(node.conninfo(node.new_database()))) as node_session,
         closing(Typist(postgres.conninfo(postgres.new_database()))) as native,
     ):
         for statement in statements:
-            expected, actual = mask(native.type(statement)), mask(ours.type(statement))
+            expected, actual = mask(native.type(statement)), mask(node_session.type(statement))
             if _comparable(statement, actual) != _comparable(statement, expected):
                 differing.append(f"{statement}\n  PostgreSQL: {expected}\n  node:       {actual}")
     return "\n".join(differing)

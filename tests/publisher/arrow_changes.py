@@ -1,4 +1,4 @@
-"""Reads what headgate.changes returns in Arrow, and shows it in the words of `slots.messages`."""
+"""Read the result of headgate.changes in Arrow, and return it as the texts of `slots.messages`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def read(connection: psycopg.Connection, query: str) -> pa.Table:
 
 
 def words(changes: pa.Table, table: str) -> list[str]:
-    """Changes in the words of `slots.messages`."""
+    """Return changes as the texts of `slots.messages`."""
     names = {"I": "Insert", "U": "Update", "D": "Delete", "T": "Truncate"}
     columns = [name for name in changes.column_names if not name.startswith("_")]
     descriptions = []

@@ -1,4 +1,4 @@
-"""Reads the changes of a slot with the SQL functions, as texts that are the same for PostgreSQL and a node."""
+"""Read the changes of a slot with the SQL functions, as texts that are the same for PostgreSQL and a node."""
 
 from __future__ import annotations
 

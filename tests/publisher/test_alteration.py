@@ -21,7 +21,7 @@ ROWS = "INSERT INTO t SELECT i, i % 3, 'row ' || i FROM generate_series(1, 9) i"
 
 @dataclass
 class Scene:
-    """A database of the node with a slot that has seen all until now."""
+    """A database of the node, and a slot that has read all changes so far."""
 
     server: Server
     database: str
@@ -31,7 +31,7 @@ class Scene:
         return self.server.psql(self.database, script)
 
     def changes(self, publication: str = "p") -> list[str]:
-        """What the slot gives next, without Relation, Begin and Commit of each transaction."""
+        """Return the next changes of the slot, without the Relation, Begin and Commit messages."""
         messages = slots.messages(self.server, self.database, self.slot, publication)
         return [message for message in messages if message.split()[0] not in ("Begin", "Commit", "Relation")]
 
@@ -108,7 +108,10 @@ def test_rows_sent_are_those_of_the_time_of_the_alteration(scene: Scene) -> None
 
 
 def test_rows_of_several_files_enter_and_leave_around_deleted_rows(scene: Scene) -> None:
-    """A file of which rows come is read twice and the next, which is whole then, once; of others only what the filters ask of is read."""
+    """A file from which rows enter is read twice, or once if all its rows enter.
+
+    Of the other files, only the columns of the filters are read.
+    """
     for start in (10, 20, 30, 40):
         scene.sql(f"INSERT INTO t SELECT i, i % 3, 'row ' || i FROM generate_series({start}, {start + 9}) i")
     scene.sql("DELETE FROM t WHERE a % 10 = 2; ALTER PUBLICATION p SET TABLE t WHERE (a IN (4, 13, 18) OR a BETWEEN 20 AND 38)")
@@ -121,11 +124,11 @@ def test_rows_of_several_files_enter_and_leave_around_deleted_rows(scene: Scene)
     )
     for condition, old_rows, new_rows in (("a IN (1, 11, 12, 19, 29) OR a > 40", first, second), ("a > 5", second, third)):
         scene.sql(f"ALTER PUBLICATION p SET TABLE t WHERE ({condition})")
-        comes, goes = (
+        entering, leaving = (
             (f"Insert t ({key}, {key % 3}, row {key})" for key in new_rows - old_rows),
             (f"Delete t ({key}, null, null)" for key in old_rows - new_rows),
         )
-        assert sorted(scene.changes()) == sorted([*comes, *goes])
+        assert sorted(scene.changes()) == sorted([*entering, *leaving])
 
 
 def test_rows_written_by_the_altering_transaction_follow_the_filter_of_their_time(scene: Scene) -> None:
@@ -144,8 +147,8 @@ def test_rows_written_by_the_altering_transaction_follow_the_filter_of_their_tim
 def test_alteration_waits_for_open_writers_and_their_rows_follow_the_old_filter(scene: Scene) -> None:
     writer = Session(scene.server.conninfo(scene.database))
     writer.sql("BEGIN; INSERT INTO t VALUES (20, 0, 'new'); UPDATE t SET b = 9 WHERE a = 1")
-    with ThreadPoolExecutor(1) as beside:
-        altering = beside.submit(scene.sql, "ALTER PUBLICATION p SET TABLE t WHERE (a < 2)")
+    with ThreadPoolExecutor(1) as pool:
+        altering = pool.submit(scene.sql, "ALTER PUBLICATION p SET TABLE t WHERE (a < 2)")
         waiting = f"SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = '{scene.database}'"
         until(lambda: scene.sql(waiting) == "1", "the alteration does not wait")
         writer.sql("COMMIT")

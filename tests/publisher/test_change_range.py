@@ -29,13 +29,13 @@ class Source:
         return self.sql("SELECT pg_current_wal_lsn()")
 
     def arrow(self, publication: str, table: str, start: str | None = None, end: str | None = None, columns: str = "*") -> pa.Table:
-        """The rows that COPY gives in Arrow."""
+        """Return the rows that COPY returns in Arrow."""
         first = start or self.start
         query = f"SELECT {columns} FROM headgate.changes('{publication}', '{table}', {_lsn(first)}, '{end or self.end()}')"
         return self.copied(query)
 
     def copied(self, query: str) -> pa.Table:
-        """The rows of a query that COPY gives in Arrow."""
+        """Return the rows of a query that COPY returns in Arrow."""
         with psycopg.connect(self.node.conninfo(self.database)) as connection:  # type: ignore[attr-defined]
             return read(connection, query)
 

@@ -1,11 +1,11 @@
-"""A filter that CREATE PUBLICATION accepts passes the rows that PostgreSQL passes, and fails on no row on which PostgreSQL does not.
+"""A filter that CREATE PUBLICATION accepts passes PostgreSQL's rows, and raises errors only on rows on which PostgreSQL raises them.
 
 Conditions are drawn from the grammar of the expressions (`tests.expression.generated`), over one table that has a column for each of its
-types, filled with edge values. Each condition is a publication on a node and on a PostgreSQL. Then rows are inserted, updated and deleted in
-several batches. For each publication and batch, the test compares what a slot of each server gives. For one batch it also compares a COPY of
-the rows that pass: the same rows, or an error. The order of a scan decides which of several failing rows is reported first. A batch has few
-rows, so that a row on which a condition raises does not hide all others. The stream is filtered in the driver if that is exact, and the copy
-by Spark, so both evaluations are compared. A copy costs six times as much as a stream, so each condition has one.
+types, filled with edge values. Each condition is a publication on a node and on PostgreSQL. Then rows are inserted, updated and deleted in
+several batches. For each publication and batch, the test compares the messages of a slot of each server. For one batch it also compares a
+COPY of the rows that pass: the same rows, or an error. The order of a scan decides which of several failing rows is reported first. A batch
+has few rows, so that a row on which a condition raises does not hide all others. The stream is filtered in the driver if that is exact, and
+the copy by Spark, so both evaluations are compared. A copy costs six times as much as a stream, so each condition has one.
 
 Two thousand conditions run with `make test-all`. The differences that they found have tests in `tests/expression` and `tests/commands`. A
 difference is printed with the condition and the batch.
@@ -31,11 +31,11 @@ from headgate.types.text import text
 
 BATCHES, ROWS = 3, 6
 BEYOND = "beyond the last timestamp of Delta"
-"""What a node says of a moment of PostgreSQL's last 29 years, also of one that is computed on the way (docs/types.md)."""
+"""The result for a timestamp in PostgreSQL's last 29 years, which a node rejects, also within an expression (docs/types.md)."""
 
 
 def is_stored(kind: str, value: str) -> bool:
-    """Whether a node has the value: Delta's timestamps and dates end before PostgreSQL's."""
+    """Return whether a node can store the value. Delta's timestamps and dates end before PostgreSQL's."""
     try:
         text.read_text(pa.array([value], pa.string()), *type_of(kind))
     except PostgresError:
@@ -53,7 +53,7 @@ TABLES = (
 
 
 class Publisher:
-    """A database of one of the servers, with the rows that are to be written in a table beside."""
+    """A database of one of the servers. Table `source` has the rows that `write` copies into table `t`."""
 
     def __init__(self, server: Server, rows: list[tuple[object, ...]]) -> None:
         self.name = server.new_database()
@@ -65,7 +65,7 @@ class Publisher:
             cursor.execute(query.encode(), [value for row in rows for value in row])
 
     def ask(self, sql: str) -> str | list[tuple[object, ...]]:
-        """The rows, or the SQLSTATE."""
+        """Return the rows, or the SQLSTATE."""
         try:
             cursor = self.session.execute(sql.encode(), binary=True)
         except psycopg.Error as error:
@@ -73,7 +73,7 @@ class Publisher:
         return cursor.fetchall() if cursor.description else "done"
 
     def write(self, batch: int) -> None:
-        """Inserts the rows of a batch, changes half of them and deletes a third; a slot is behind and one in front of it."""
+        """Create a slot for the batch. Then insert its rows, update half of them and delete a third."""
         setters = ", ".join(f'"{name}" = s."{name}"' for name, _ in GRAMMAR.columns)
         for sql in (
             f"SELECT pg_create_logical_replication_slot('{self.slot(batch)}', 'pgoutput')",
@@ -84,11 +84,11 @@ class Publisher:
             self.session.execute(sql.encode())
 
     def slot(self, batch: int) -> str:
-        """The slot's name."""
+        """Return the slot's name."""
         return f"{self.name}_{batch}"
 
     def stream(self, batch: int, publication: str, end: str) -> str | list[str]:
-        """What the slot gives of one batch, sorted, or the SQLSTATE."""
+        """Return the slot's changes of one batch, sorted, or the SQLSTATE."""
         options = f"'proto_version', '1', 'publication_names', '{publication}'"
         rows = self.ask(f"SELECT data FROM pg_logical_slot_peek_binary_changes('{self.slot(batch)}', '{end}', NULL, {options})")
         if isinstance(rows, str):
@@ -97,7 +97,7 @@ class Publisher:
         return sorted(message for message in messages if not message.startswith(("Begin", "Commit", "Relation")))
 
     def copied(self, condition: str) -> str | list[str]:
-        """What the first copy of the table brings, sorted, or the SQLSTATE."""
+        """Return the rows of the table's initial copy, sorted, or the SQLSTATE."""
         try:
             with self.session.cursor().copy(f"COPY (SELECT place, {COLUMNS} FROM t WHERE {condition}) TO STDOUT".encode()) as copy:
                 return sorted(bytes(row).decode() for row in b"".join(bytes(part) for part in copy).splitlines())
@@ -105,8 +105,8 @@ class Publisher:
             return BEYOND if "cannot store" in str(error) else str(error.sqlstate)
 
 
-def drawn(random: Random) -> list[tuple[object, ...]]:
-    """The rows of all batches, and those to which some of them are changed."""
+def draw_rows(random: Random) -> list[tuple[object, ...]]:
+    """Return the rows of all batches, and the rows to which some of them are updated."""
     rows: list[tuple[object, ...]] = []
     for batch in range(BATCHES):
         for number in range(1, ROWS + 1):
@@ -117,18 +117,18 @@ def drawn(random: Random) -> list[tuple[object, ...]]:
 
 
 def differences(servers: tuple[Server, Server], random: Random, count: int, outcomes: Counter[str]) -> Iterator[str]:
-    """Conditions, each a publication of both servers, and where the two differ."""
-    rows = drawn(random)
-    native, ours = (Publisher(server, rows) for server in servers)
-    with native.session, ours.session:
-        yield from _compared(native, ours, random, count, outcomes)
+    """Publish each condition on both servers, and yield where the servers differ."""
+    rows = draw_rows(random)
+    native, node_publisher = (Publisher(server, rows) for server in servers)
+    with native.session, node_publisher.session:
+        yield from _compared(native, node_publisher, random, count, outcomes)
 
 
-def _compared(native: Publisher, ours: Publisher, random: Random, count: int, outcomes: Counter[str]) -> Iterator[str]:
+def _compared(native: Publisher, node_publisher: Publisher, random: Random, count: int, outcomes: Counter[str]) -> Iterator[str]:
     conditions: dict[str, str] = {}
     for number in range(count):
         condition = plain(GRAMMAR.expression(random, 1 + number % 3, "boolean"))
-        answers = [server.ask(f"CREATE PUBLICATION p{number} FOR TABLE t WHERE ({condition})") for server in (native, ours)]
+        answers = [server.ask(f"CREATE PUBLICATION p{number} FOR TABLE t WHERE ({condition})") for server in (native, node_publisher)]
         if answers == ["done", "done"]:
             conditions[f"p{number}"] = condition
         elif "done" in answers and answers[1] != "0A000":
@@ -136,28 +136,33 @@ def _compared(native: Publisher, ours: Publisher, random: Random, count: int, ou
         outcomes["published" if answers[1] == "done" else "refused"] += 1
     for batch in range(BATCHES):
         ends = []
-        for publisher in (native, ours):
+        for publisher in (native, node_publisher):
             publisher.write(batch)
             [(end,)] = publisher.session.execute("SELECT pg_current_wal_lsn()").fetchall()
             ends.append(str(end))
         for number, (publication, condition) in enumerate(conditions.items()):
-            ways = [("stream", *(publisher.stream(batch, publication, end) for publisher, end in zip((native, ours), ends, strict=True)))]
+            ways = [
+                (
+                    "stream",
+                    *(publisher.stream(batch, publication, end) for publisher, end in zip((native, node_publisher), ends, strict=True)),
+                )
+            ]
             if number % BATCHES == batch:
-                ways.append(("copy", *(server.copied(condition) for server in (native, ours))))
-            for what, expected, actual in ways:
+                ways.append(("copy", *(server.copied(condition) for server in (native, node_publisher))))
+            for way, expected, actual in ways:
                 outcomes["raised" if isinstance(expected, str) else "compared"] += 1
                 if actual != BEYOND and actual != expected and not (isinstance(expected, str) and isinstance(actual, str)):
-                    yield f"{what} of batch {batch} WHERE {condition}: PostgreSQL {_short(expected, actual)}, the node {_short(actual, expected)}"
-        for publisher in (native, ours):
+                    yield f"{way} of batch {batch} WHERE {condition}: PostgreSQL {_short(expected, actual)}, the node {_short(actual, expected)}"
+        for publisher in (native, node_publisher):
             publisher.session.execute(f"SELECT pg_drop_replication_slot('{publisher.slot(batch)}')".encode())
             publisher.session.execute("TRUNCATE t")
 
 
-def _short(said: str | list[str], other: str | list[str]) -> str:
-    """What one has said that the other has not."""
-    if isinstance(said, str) or isinstance(other, str):
-        return said if isinstance(said, str) else f"{len(said)} changes"
-    return str([message for message in said if message not in set(other)][:2])
+def _short(messages: str | list[str], other_messages: str | list[str]) -> str:
+    """Return the messages of one server that the other one does not have."""
+    if isinstance(messages, str) or isinstance(other_messages, str):
+        return messages if isinstance(messages, str) else f"{len(messages)} changes"
+    return str([message for message in messages if message not in set(other_messages)][:2])
 
 
 @pytest.mark.parametrize(

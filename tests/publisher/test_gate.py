@@ -36,7 +36,7 @@ SENT = "0 I 0 0 I D U 0 D"
 
 
 def changes() -> DecodedChanges:
-    """The changes, each at its place of the log."""
+    """Return the changes, each with its position in the log."""
     row = pa.struct(list(arrow_row(T)))
 
     def rows(side: int) -> pa.Array:
@@ -50,19 +50,19 @@ def changes() -> DecodedChanges:
 
 
 def published(condition: str) -> Published:
-    """The table under a filter of all operations."""
+    """Return the description of the table under a filter, for all operations."""
     tree = bind_filter(parse_expression(condition), T).dump()
     return Published(T, T, frozenset(FILTERED), dict.fromkeys(FILTERED, (tree,)), (1, 2))
 
 
 def sent(engine: Engine, plan: Published) -> str:
-    """The letters under which the changes are sent."""
+    """Return the kinds of the messages under which the changes are sent."""
     return " ".join("0" if not letter else chr(letter) for letter in gate.verdicts(engine, changes(), plan))
 
 
 @pytest.fixture
 def tasks(spark: SparkSession) -> Callable[[], int]:
-    """How many tasks of Spark have ended since the last call."""
+    """Return how many Spark tasks have ended since the last call."""
     context: Any = spark._jsparkSession.sparkContext()  # type: ignore[attr-defined]
     known_tasks: set[int] = set()
 

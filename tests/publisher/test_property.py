@@ -1,8 +1,8 @@
-"""With random publications and random work, the stream of a node says the same as the stream of PostgreSQL.
+"""With random publications and random changes, the stream of a node equals the stream of PostgreSQL.
 
-Each example makes publications with filters, column lists and sets of actions. It changes three tables with different identities in
-transactions of several statements and alters the publications meanwhile. Then it compares what a slot of each server gives: the same
-transactions with the same rows (in any order within a transaction), or the same error. So two subscribers of any kind are equal.
+Each example creates publications with filters, column lists and sets of actions. It changes three tables with different replica identities
+in transactions of several statements, and alters the publications in between. Then it compares the messages of a slot of each server: the
+same transactions with the same rows (in any order within a transaction), or the same error. So two subscribers of any kind are equal.
 
 A few examples run with the suite, two hundred with `make test-all`. A failing example is printed as the SQL that was run.
 """
@@ -46,7 +46,7 @@ table = st.sampled_from(["k", "f", "i"])
 
 @st.composite
 def membership(draw: st.DrawFn) -> str:
-    """ALTER PUBLICATION … SET TABLE."""
+    """Draw an ALTER PUBLICATION … SET TABLE."""
     members = []
     for name in draw(st.lists(table, min_size=1, max_size=3, unique=True)):
         where = f" WHERE ({draw(st.sampled_from(FILTERS))})" if draw(st.booleans()) else ""
@@ -56,14 +56,14 @@ def membership(draw: st.DrawFn) -> str:
 
 @st.composite
 def actions(draw: st.DrawFn) -> str:
-    """ALTER PUBLICATION … SET (publish)."""
+    """Draw an ALTER PUBLICATION … SET (publish)."""
     actions_drawn = draw(st.lists(st.sampled_from(ACTIONS), min_size=1, max_size=4, unique=True))
     return f"ALTER PUBLICATION {draw(st.sampled_from('pq'))} SET (publish = '{', '.join(actions_drawn)}')"
 
 
 @st.composite
 def change(draw: st.DrawFn) -> str:
-    """INSERT, UPDATE, DELETE or TRUNCATE."""
+    """Draw an INSERT, UPDATE, DELETE or TRUNCATE."""
     name = draw(table)
     kind = draw(st.sampled_from(["insert", "insert", "insert", "update", "update", "key", "delete", "truncate"]))
     if kind == "insert":
@@ -86,7 +86,7 @@ def change(draw: st.DrawFn) -> str:
 
 @st.composite
 def transaction(draw: st.DrawFn) -> list[str]:
-    """Statements between BEGIN and COMMIT or ROLLBACK, some behind a savepoint."""
+    """Draw the statements between BEGIN and COMMIT or ROLLBACK, some of them after a savepoint."""
     inner = draw(st.lists(change(), min_size=1, max_size=4))
     if draw(st.booleans()):
         end = draw(st.sampled_from(["ROLLBACK TO s", "RELEASE s"]))
@@ -100,21 +100,21 @@ step = st.one_of(transaction(), change().map(lambda sql: [sql]), change().map(la
 
 @dataclass
 class Publisher:
-    """One of the two servers."""
+    """A database of one of the two servers."""
 
     server: Server
     database: str
     session: psycopg.Connection[tuple[object, ...]]
 
     def run(self, sql: str) -> str:
-        """The command's tag, or its error."""
+        """Return the command's tag, or its error."""
         try:
             return str(self.session.execute(sql).statusmessage)
         except psycopg.Error as error:
             return f"{error.sqlstate} {error.diag.message_primary}"
 
     def begin(self) -> None:
-        """Empty tables, publications of nothing, a new slot."""
+        """Empty the tables and the publications, and create a new slot."""
         self.run("ROLLBACK")
         for sql in ("TRUNCATE k, f, i", "DROP PUBLICATION p", "DROP PUBLICATION q", "CREATE PUBLICATION p", "CREATE PUBLICATION q"):
             self.run(sql)
@@ -123,11 +123,11 @@ class Publisher:
 
     @property
     def slot(self) -> str:
-        """The slot's name."""
+        """Return the slot's name."""
         return f"{self.database}_property"
 
     def stream(self) -> list[list[str]] | str:
-        """The transactions, each with its messages sorted, or the error."""
+        """Return the transactions, each with its messages sorted, or the error."""
         sql = f"SELECT data FROM pg_logical_slot_get_binary_changes('{self.slot}', NULL, NULL, 'proto_version', '3', 'publication_names', 'p,q')"
         try:
             messages = slots.words([bytes(row[0]) for row in self.session.execute(sql, binary=True)])  # type: ignore[arg-type]
@@ -144,7 +144,7 @@ class Publisher:
 
 @pytest.fixture(scope="module")
 def publishers(postgres: Server, node: Server) -> Iterator[list[Publisher]]:
-    """A database on each."""
+    """A database on PostgreSQL, and one on the node."""
     servers = []
     for server in (postgres, node):
         database = server.new_database()

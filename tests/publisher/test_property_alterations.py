@@ -1,8 +1,8 @@
-"""While publications are altered at random, every subscriber has the rows that the filters select at each quiet point.
+"""While publications are altered at random, every subscriber has the rows that the filters select whenever it has caught up.
 
-The publisher is a node with a table and a partitioned table in two publications. One of them is altered now and then, also inside
-transactions, while rows change. PostgreSQL 15, PostgreSQL 18 and a node subscribe to both. The expected rows come from the publisher itself:
-the rows of each table that pass one of the filters, in the columns that are published.
+The publisher is a node with a table and a partitioned table in two publications. One of them is altered occasionally, also inside
+transactions, while rows change. PostgreSQL 15, PostgreSQL 18 and a node subscribe to both. The expected rows are read from the publisher:
+the rows of each table that pass one of the filters, in the published columns.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ COLUMNS = ("a, k", "a, k, c", "a, k, n", "a, k, c, n")
 
 @dataclass
 class Publications:
-    """What the test knows of the publications: for each, by table the filter (None: every row)."""
+    """The test's record of the publications: for each, the filters by table (None: every row)."""
 
     draw: random.Random
     has: dict[str, dict[str, str | None]] = field(default_factory=lambda: {"p": {"t": None, "r": None}, "q": {}})
     columns: str = COLUMNS[-1]
 
     def altered(self) -> str:
-        """A statement that alters one of them."""
+        """Draw a statement that alters one of them."""
         # the lists of two publications must be the same: only p alone has one
         name = self.draw.choice("ppq") if self.columns == COLUMNS[-1] else "p"
         old_filters = self.has[name]
@@ -50,7 +50,7 @@ class Publications:
         return f"ALTER PUBLICATION {name} SET TABLE {', '.join(parts)}"
 
     def selected(self, table: str) -> str | None:
-        """The WHERE of the rows that are let through; None: no row."""
+        """Return the WHERE clause of the published rows, or None if no row is published."""
         filters = [tables[table] for tables in self.has.values() if table in tables]
         if not filters:
             return "false"
@@ -58,7 +58,7 @@ class Publications:
 
 
 def changes(draw: random.Random) -> str:
-    """A statement that changes some rows."""
+    """Draw a statement that changes some rows."""
     table, key = draw.choice("tr"), draw.randrange(15)
     where = f"a BETWEEN {key} AND {key + draw.randrange(4)}"
     kind = draw.random()
@@ -80,7 +80,7 @@ class Chain:
     subscribers: dict[str, Database]
 
     def differences(self, publications: Publications) -> list[str]:
-        """The tables in which a subscriber does not have what it should have, at a quiet point."""
+        """Return the tables in which a subscriber that has caught up does not have the expected rows."""
         differing = []
         for name, subscriber in self.subscribers.items():
             arrived(self.publisher, name)

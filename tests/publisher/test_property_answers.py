@@ -1,7 +1,7 @@
 """A node answers statements about publications, partitions and owners as PostgreSQL does, and its catalogs have the same rows.
 
-Statements are drawn from a grammar, and most of them have an error. Both servers run each statement. The test compares the answers (tag, rows,
-notices, or SQLSTATE, message, DETAIL, HINT and position) and the catalogs after it. A few scripts run with the suite, fifty with
+Statements are drawn from a grammar, and most of them raise an error. Both servers run each statement. The test compares the results (tag,
+rows, notices, or SQLSTATE, message, DETAIL, HINT and position) and the catalogs after it. A few scripts run with the suite, fifty with
 `make test-all`. A difference is printed with the statements before it.
 """
 
@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from tests.conftest import Server
 
 AMOUNTS = [(1, 0), pytest.param(50, 5, marks=[pytest.mark.slow, pytest.mark.timeout(7200)])]
-"""How many scripts, and the seed that draws them."""
+"""The numbers of scripts, and the seeds that draw them."""
 LENGTH = 40
 FEW = 5
-"""Of more scripts it does not count which of several errors of a statement is said."""
+"""With more scripts, it does not count which of several errors of a statement is reported."""
 
 TABLES = {
     "publications": """
@@ -125,10 +125,10 @@ GRAMMAR: dict[str, list[str]] = {
 
 
 @st.composite
-def said(draw: st.DrawFn, symbol: str) -> str:
-    """A text of the grammar."""
+def drawn_text(draw: st.DrawFn, symbol: str) -> str:
+    """Draw a text from the grammar."""
     text = draw(st.sampled_from(GRAMMAR[symbol]))
-    return re.sub(r"(?<!\{)\{(\w+)\}", lambda match: draw(said(match[1])), text).replace("{{", "{").replace("}}", "}")
+    return re.sub(r"(?<!\{)\{(\w+)\}", lambda match: draw(drawn_text(match[1])), text).replace("{{", "{").replace("}}", "}")
 
 
 class Speaker:
@@ -144,7 +144,7 @@ class Speaker:
         self.session.execute(TABLES[subject].encode())
 
     def ask(self, sql: str) -> tuple[Any, ...]:
-        """What the server says."""
+        """Return the server's results."""
         self._notices.clear()
         try:
             cursor = self.session.execute(sql.encode())
@@ -175,14 +175,14 @@ def both(postgres: Server, node: Server) -> Any:
 def test_node_answers_as_postgresql(both: tuple[Server, Server], subject: str, scripts: int, number: int) -> None:
     @seed(number)
     @settings(max_examples=scripts, phases=[Phase.generate], database=None, suppress_health_check=list(HealthCheck), deadline=None)
-    @given(st.lists(said(subject), min_size=LENGTH, max_size=LENGTH))
+    @given(st.lists(drawn_text(subject), min_size=LENGTH, max_size=LENGTH))
     def agree(script: list[str]) -> None:
-        native, ours = (Speaker(server, subject) for server in both)
-        with contextlib.closing(native.session), contextlib.closing(ours.session):
+        native, node = (Speaker(server, subject) for server in both)
+        with contextlib.closing(native.session), contextlib.closing(node.session):
             for index, statement in enumerate(script):
                 for sql in (statement, *CATALOGS[subject]):
                     earlier = ";\n".join(script[:index])
-                    node_answer, native_answer = ours.ask(sql), native.ask(sql)
+                    node_answer, native_answer = node.ask(sql), native.ask(sql)
                     if scripts <= FEW or not (
                         _is_error(node_answer) and _is_error(native_answer)
                     ):  # which of several errors is found first

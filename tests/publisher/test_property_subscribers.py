@@ -1,11 +1,12 @@
-"""A PostgreSQL that subscribes to a node and one that subscribes to a PostgreSQL hold the same rows after random work.
+"""A PostgreSQL that subscribes to a node and one that subscribes to a PostgreSQL have the same rows after a random workload.
 
-The same workload runs on a node and on a PostgreSQL. Each has a subscriber of its own, which is a real PostgreSQL. The test compares every
-command's answer, whether the subscription still runs (`disable_on_error` makes an error visible, whichever side raises it), and the contents
-of all tables after the initial copy, after the first phase, and after a REFRESH and the second. Several workloads run side by side, each in a
-database of its own, so that all of them wait at the same time.
+The same workload runs on a node and on a PostgreSQL server. Each has its own subscriber, which is a real PostgreSQL server. The test
+compares the result of every command, whether the subscription still runs (`disable_on_error` makes an error of either side visible), and
+the contents of all tables after the initial copy, after the first phase, and after a REFRESH and the second phase. Several workloads run
+concurrently, each in its own database, so that their waits overlap.
 
-A few run with the suite, two hundred with `make test-all`. A failing workload is printed as the Python that makes it: paste it into `PINNED`.
+A few run with the suite, two hundred with `make test-all`. A failing workload is printed as the Python expression that creates it. Paste it
+into `PINNED` to run it again.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from tests.publisher.workload import CONTENTS, TABLES, Workload, workloads
 
 ABREAST = 4
 AMOUNTS = [pytest.param(4, 0, marks=pytest.mark.slow), pytest.param(200, 1201, marks=[pytest.mark.slow, pytest.mark.timeout(7200)])]
-"""How many workloads, and the seed that draws them."""
+"""The numbers of workloads, and the seeds that draw them."""
 PATIENCE = 300.0
-"""Seconds; a busy machine copies many small tables slowly."""
+"""Timeout in seconds. A busy machine copies many small tables slowly."""
 
 PINNED: list[Workload] = []
 
@@ -32,7 +33,7 @@ Rows = dict[str, list[tuple[object, ...]]]
 
 
 class Chain:
-    """A publisher, node or PostgreSQL, and the PostgreSQL that subscribes to it: a database of each."""
+    """A publisher (node or PostgreSQL) and a PostgreSQL that subscribes to it, each with a database."""
 
     def __init__(self, publisher: Server, subscriber: Server) -> None:
         self.publisher, self.subscriber = publisher, subscriber
@@ -44,27 +45,27 @@ class Chain:
         self.name = f"sub_{self.mirror}"
         self.marks = 0
         self.stopped = self.unsure = False
-        """Whether a copy has stopped the subscription: what other copies have brought by then is a matter of time."""
+        """Whether a copy has stopped the subscription. Which rows other copies have brought by then depends on timing."""
         for session in (self.pub, self.sub):
             session.execute(("CREATE TABLE mark (n int);" + TABLES).encode())
         self.pub.execute("CREATE PUBLICATION m FOR TABLE mark WITH (publish = 'insert')")
 
     def crowd(self) -> subprocess.Popen[bytes]:
-        """Another walsender of the publisher's database: with two, a node reads and renders changes for both at once."""
+        """Open another walsender of the publisher's database. If there are two, a node reads and renders changes for both at once."""
         slot = f"{self.name}_other"
         self.pub.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (slot,))
         options = ["-S", slot, "--start", "-f", "/dev/null", "-o", "proto_version=1", "-o", "publication_names=m"]
         return subprocess.Popen([PG_BIN / "pg_recvlogical", "-d", self.publisher.conninfo(self.database), *options])
 
     def run(self, sql: str) -> str:
-        """The command's tag on the publisher, or its error."""
+        """Run a command on the publisher. Return its tag, or its error."""
         try:
             return str(self.pub.execute(sql.encode()).statusmessage)
         except psycopg.Error as error:
             return f"{error.sqlstate} {error.diag.message_primary} {error.diag.message_detail or ''}"
 
     def end(self, workload: Workload) -> None:
-        """Drops subscription and publications, and takes back what the workload has done to the tables."""
+        """Drop the subscription and the publications, and undo the workload's changes of the tables."""
         self.run("ROLLBACK")
         self.sub.execute(f"DROP SUBSCRIPTION IF EXISTS {self.name}".encode())
         self.sub.execute(b"TRUNCATE mark, w.k, w.f, w.i, w.r, s.t")
@@ -72,7 +73,10 @@ class Chain:
             self.run(sql)
 
     def subscribe(self, options: str) -> str:
-        """CREATE SUBSCRIPTION to all publications, that of the mark too; to `m` and `p` alone where they cannot go together, with the error."""
+        """Create a subscription to all publications, including that of the mark. Return their names.
+
+        If their column lists cannot be combined, subscribe to `m` and `p` alone.
+        """
         for names in ("m, p, q, u", "m, p"):
             source = f"CONNECTION '{self.publisher.conninfo(self.database)}' PUBLICATION {names}"
             try:
@@ -83,7 +87,7 @@ class Chain:
         raise AssertionError(names)
 
     def refresh(self, copy: str) -> str:
-        """ALTER SUBSCRIPTION … REFRESH, of one that runs, or its error."""
+        """Run ALTER SUBSCRIPTION … REFRESH if the subscription is enabled. Return "refreshed" or the error."""
         if not self.enabled():
             return ""
         try:
@@ -93,42 +97,42 @@ class Chain:
             return str(error.diag.message_primary)
 
     def mark(self) -> None:
-        """A row behind everything that was done so far."""
+        """Insert a row whose arrival shows that all earlier changes have arrived."""
         self.run("ROLLBACK")
         self.marks += 1
         self.pub.execute(f"INSERT INTO mark VALUES ({self.marks})".encode())
 
     def enabled(self) -> bool:
-        """Whether the subscription runs: no error has stopped it."""
+        """Return whether the subscription is enabled, so no error has stopped it."""
         row = self.sub.execute("SELECT subenabled FROM pg_subscription WHERE subname = %s", (self.name,)).fetchone()
         return bool(row and row[0])
 
     def arrived(self) -> bool:
-        """Whether the mark has come and every table is ready, or the subscription has stopped."""
+        """Return whether the mark has arrived and every table is ready, or the subscription has stopped."""
         ready = "SELECT count(*) FROM pg_subscription_rel, pg_subscription s WHERE s.oid = srsubid AND subname = %s AND srsubstate <> 'r'"
         unready = self.sub.execute(ready.encode(), (self.name,)).fetchone()
         mark = self.sub.execute("SELECT coalesce(max(n), 0) FROM mark").fetchone()
         return (unready == (0,) and mark == (self.marks,)) or not self.enabled()
 
     def errors(self) -> str:
-        """The last errors of the subscribing and of the publishing server."""
+        """Return the last errors of the subscriber and of the publisher."""
         logs = [server.log().split("\n") for server in (self.subscriber, self.publisher)]
         return "\n".join("\n".join([line for line in lines if "ERROR" in line or "CONTEXT" in line][-12:]) for lines in logs)
 
     def state(self) -> str:
-        """What has not arrived, in words."""
+        """Return a description of what has not arrived."""
         unready = self.sub.execute(
             b"SELECT srrelid::regclass::text, srsubstate::text FROM pg_subscription_rel WHERE srsubstate <> 'r'"
         ).fetchall()
         return f"mark {self.marks} of {self.name} has not arrived from {self.publisher.data}; tables {unready}"
 
     def contents(self) -> Rows:
-        """The rows of each table of the subscriber."""
+        """Return the rows of each table of the subscriber."""
         return {name: self.sub.execute(query.encode()).fetchall() for name, query in CONTENTS.items()}
 
 
 def arrive(chains: list[Chain], doing: list[Workload], at: str) -> None:
-    """Waits until all marks have come."""
+    """Wait until all marks have arrived."""
     for chain in chains:
         chain.mark()
     until = time.monotonic() + PATIENCE * patience()
@@ -139,7 +143,7 @@ def arrive(chains: list[Chain], doing: list[Workload], at: str) -> None:
 
 
 def compare(pairs: list[tuple[Chain, Chain]], doing: list[Workload], at: str, *, copied: bool = False) -> None:
-    """Both subscribers of each workload hold the same. `copied`: tables have been copied since the last comparison."""
+    """Check that both subscribers of each workload have the same rows. `copied`: tables have been copied since the last comparison."""
     for (native, node), workload in zip(pairs, doing, strict=True):
         expected, node_runs = native.enabled(), node.enabled()
         report = f"{at}: subscription {node.name} to the node enabled: {node_runs}, {native.name} to PostgreSQL: {expected}\n{workload}"
@@ -149,17 +153,17 @@ def compare(pairs: list[tuple[Chain, Chain]], doing: list[Workload], at: str, *,
         native.stopped = not node_runs
         if native.unsure:
             continue
-        rows, ours = native.contents(), node.contents()
-        for name, row in rows.items():
-            assert ours[name] == row, f"{at}: {name} holds {ours[name]}, from PostgreSQL {row}\n{workload}"
+        expected_rows, actual_rows = native.contents(), node.contents()
+        for name, row in expected_rows.items():
+            assert actual_rows[name] == row, f"{at}: {name} holds {actual_rows[name]}, from PostgreSQL {row}\n{workload}"
 
 
 def run(pairs: list[tuple[Chain, Chain]], doing: list[Workload]) -> list[bool]:
-    """Runs the workloads side by side; gives whether each subscription still runs at the end."""
+    """Run the workloads concurrently. Return whether each subscription still runs at the end."""
     pairs = pairs[: len(doing)]
     chains = [chain for pair in pairs for chain in pair]
 
-    def each(statements: str) -> None:
+    def run_part(statements: str) -> None:
         for (native, node), workload in zip(pairs, doing, strict=True):
             for sql in getattr(workload, statements):
                 expected, node_answer = native.run(sql), node.run(sql)
@@ -167,20 +171,20 @@ def run(pairs: list[tuple[Chain, Chain]], doing: list[Workload]) -> list[bool]:
 
     for chain in chains:
         chain.stopped = chain.unsure = False
-    each("rows")
-    each("publications")
+    run_part("rows")
+    run_part("publications")
     for (native, node), workload in zip(pairs, doing, strict=True):
         assert native.subscribe(workload.options) == node.subscribe(workload.options), workload
     arrive(chains, doing, "initial copy")
     compare(pairs, doing, "initial copy", copied=True)
-    each("first")
+    run_part("first")
     arrive(chains, doing, "first phase")
     compare(pairs, doing, "first phase")
     for (native, node), workload in zip(pairs, doing, strict=True):
         assert native.refresh(workload.refresh) == node.refresh(workload.refresh), workload
     arrive(chains, doing, "refresh")
     compare(pairs, doing, "refresh", copied=True)
-    each("second")
+    run_part("second")
     arrive(chains, doing, "second phase")
     compare(pairs, doing, "second phase")
     running = [native.enabled() for native, _ in pairs]
@@ -192,7 +196,7 @@ def run(pairs: list[tuple[Chain, Chain]], doing: list[Workload]) -> list[bool]:
 
 @pytest.fixture(scope="module")
 def pairs(postgres: Server, node: Server, _session_farm: _Farm) -> Iterator[list[tuple[Chain, Chain]]]:
-    """Databases for the workloads that run side by side, and a PostgreSQL for the subscribers."""
+    """Databases for concurrent workloads, and a PostgreSQL server for the subscribers."""
     subscriber = _session_farm.make(
         PostgresServer, max_worker_processes="120", max_logical_replication_workers="100", max_replication_slots="120",
         max_sync_workers_per_subscription="2",
@@ -217,7 +221,7 @@ def test_pinned_workloads_leave_the_same_rows(pairs: list[tuple[Chain, Chain]]) 
 
 
 def drawn(count: int, number: int) -> list[Workload]:
-    """That many workloads, the same for the same seed."""
+    """Return this number of workloads, the same ones for the same seed."""
     drawn_workloads: list[Workload] = []
 
     @seed(number)

@@ -1,4 +1,4 @@
-"""What a connection publishes of a relation, for each case of filter, column list, partition and action."""
+"""The publications of a stream determine how a relation is published: its filter, column list, partition root and actions."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ DATABASE = 5
 
 
 def changes(rows: int) -> DecodedChanges:
-    """Some changes; what is in them does not matter."""
+    """Return some changes. Their contents do not matter."""
     return DecodedChanges(pa.table({"op": ["I"] * rows}), np.arange(rows, dtype=np.int64))
 
 

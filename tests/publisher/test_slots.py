@@ -35,7 +35,7 @@ def slots(catalog: Catalog) -> Slots:
 
 @pytest.fixture
 def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[[], object]], None]:
-    """Makes a function of `catalog.replication.slot` call another one first."""
+    """Make a function of `catalog.replication.slot` call another function first."""
 
     def register(name: str, act: Callable[[], object]) -> None:
         write = getattr(stored, name)

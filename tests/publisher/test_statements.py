@@ -24,8 +24,8 @@ SAME = (
 )
 
 
-def shown(server: Server, script: Path) -> list[str]:
-    """What psql prints, statements included."""
+def printed(server: Server, script: Path) -> list[str]:
+    """Return what psql prints, including the statements."""
     database = server.new_database()
     text = server.script(database, script, "-v", "VERBOSITY=verbose", "-v", f"db={database}").replace(database, "DB")
     for pattern, word in SAME:
@@ -37,4 +37,4 @@ def shown(server: Server, script: Path) -> list[str]:
     "script", [pytest.param(script, id=script.stem, marks=[pytest.mark.slow] if script.stem == "partitions" else []) for script in SCRIPTS]
 )
 def test_psql_prints_the_same_for_a_node_and_postgresql(postgres: Server, node: Server, script: Path) -> None:
-    assert shown(node, script) == shown(postgres, script)
+    assert printed(node, script) == printed(postgres, script)

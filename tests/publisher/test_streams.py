@@ -12,7 +12,7 @@ TABLES = "CREATE TABLE t (a int PRIMARY KEY, b text); CREATE TABLE u (a int PRIM
 
 @pytest.fixture(scope="module")
 def pair(postgres: Server, node: Server) -> list[tuple[Server, str]]:
-    """Both servers, with a database each that holds the tables."""
+    """Both servers, each with a database that has the tables."""
     databases = []
     for server in (postgres, node):
         database = server.new_database()

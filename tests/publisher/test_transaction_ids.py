@@ -16,7 +16,7 @@ from headgate.pgoutput.codec import read, write
 
 TABLES = "CREATE TABLE t (a int PRIMARY KEY, b text);"
 FEW = 4
-"""So many numbers are left of the first 2^32."""
+"""The number of transaction ids that are left below 2^32."""
 WORK = [
     "INSERT INTO t VALUES (1, 'x')", "UPDATE t SET b = 'y'", "INSERT INTO t VALUES (2, 'z')", "DELETE FROM t WHERE a = 1",
     "BEGIN; INSERT INTO t SELECT g, repeat('x', 2000) FROM generate_series(10, 200) g; COMMIT",
@@ -26,7 +26,7 @@ WORK = [
 
 @pytest.fixture(scope="module")
 def old_node(_session_farm: _Farm) -> Iterator[Server]:
-    """A node that has numbered nearly 2^32 transactions."""
+    """A node that has assigned nearly 2^32 transaction ids."""
     node = _session_farm.make(NodeServer, start=False)
     with duckdb.connect(str(node.data / "catalog.duckdb")) as catalog:
         catalog.execute("INSERT INTO hg.counter VALUES ('xid', ?)", [2**32 - FEW - 1])
@@ -36,7 +36,7 @@ def old_node(_session_farm: _Farm) -> Iterator[Server]:
 
 
 def numbers(server: Server, database: str, slot: str) -> list[int]:
-    """The xids of the slot's messages, each once."""
+    """Return the distinct xids in the slot's messages."""
     sql = f"""SELECT DISTINCT xid::text::bigint FROM pg_logical_slot_peek_binary_changes('{slot}', NULL, NULL, 'proto_version', '1',
         'publication_names', 'p') ORDER BY 1"""
     return [int(xid) for xid in server.psql(database, sql).split()]
@@ -57,7 +57,7 @@ def test_stream_continues_after_four_billion_transactions(postgres: Server, old_
         if server is old_node:
             assert int(server.psql(database, "SELECT txid_current()")) > 2**32
             xids = numbers(server, database, slot)
-            assert min(xids) >= 3, "the first three numbers are no transactions'"
+            assert min(xids) >= 3, "the first three xids are reserved"
             assert min(xids) < 2**16
             assert max(xids) > 2**32 - 2**16
         small = "SET logical_decoding_work_mem = '64kB';"

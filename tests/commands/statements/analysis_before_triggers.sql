@@ -1,4 +1,4 @@
--- Errors of the analysis of a statement come before its BEFORE STATEMENT triggers fire, and whatever rows it has.
+-- Errors of the analysis of a statement are raised before its BEFORE STATEMENT triggers fire, even if it has no rows.
 \set VERBOSITY verbose
 CREATE TABLE t (a int PRIMARY KEY, b text);
 CREATE FUNCTION tells() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE NOTICE '% % %', tg_when, tg_op, tg_level; RETURN NULL; END $$;
@@ -59,7 +59,7 @@ UPDATE t SET b = '1';
 DELETE FROM t;
 RESET ROLE; DROP ROLE :"db";
 
--- The rights to write columns are checked before the triggers fire.
+-- The privileges to write columns are checked before the triggers fire.
 CREATE ROLE role_of_triggers;
 CREATE TABLE s (a int, b text);
 GRANT SELECT ON s TO role_of_triggers;

@@ -1,4 +1,4 @@
--- Statements that name rows by their key, in a table that is not small: the same rows, errors and rights as for any other statement.
+-- Statements that name rows by their key, in a table that is not small: the same rows, errors and privilege checks as for any other statement.
 \set who :db _who
 CREATE ROLE :who;
 CREATE TABLE t (a int PRIMARY KEY, b int, c text CHECK (c <> 'refused'), d numeric(8,2) NOT NULL DEFAULT 1.5, e int GENERATED ALWAYS AS (b * 2) STORED, UNIQUE (c));

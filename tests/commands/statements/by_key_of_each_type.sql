@@ -1,4 +1,4 @@
--- Rows named by keys of several types and columns: what is equal is found, however it is written.
+-- Rows named by keys of several types and columns: equal values are found in any notation.
 CREATE TABLE keys (n numeric, c char(4), v varchar(3), u uuid, d date, f float8, PRIMARY KEY (n, c), UNIQUE (v), UNIQUE (u, d), UNIQUE (f));
 INSERT INTO keys SELECT g + 0.50, 'k' || g % 100, g, md5(g::text)::uuid, date '2000-01-01' + g, g / 2.0 FROM generate_series(1, 999) g;
 INSERT INTO keys SELECT g, 'n', NULL, md5(g::text)::uuid, date '2000-01-01' + g, NULL FROM generate_series(1000, 4000) g;

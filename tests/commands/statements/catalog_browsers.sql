@@ -1,4 +1,4 @@
--- What programs ask that show a server, a table, a constraint, rights (pgAdmin, Grafana, DBeaver), in words of our own.
+-- Queries like those by which pgAdmin, Grafana and DBeaver show a server, a table, a constraint and privileges.
 CREATE SCHEMA shop;
 CREATE DOMAIN shop.positive AS int CONSTRAINT above CHECK (VALUE > 0);
 CREATE TABLE shop.parent (id int PRIMARY KEY, name text NOT NULL, CONSTRAINT long CHECK (length(name) > 2));

@@ -1,4 +1,4 @@
--- What the catalogs' own SQL has not, Spark has: a query on system relations goes there where they refuse it.
+-- Queries on system relations that the engine of the catalogs does not support are run by Spark.
 CREATE TABLE beyond (id int PRIMARY KEY, note text);
 SELECT count(*) FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid WHERE c.relname = 'beyond' AND a.attname ~ ('^' || left(c.relname, 0) || 'no') AND a.attnum > 0;
 SELECT c.relname FROM pg_class c WHERE c.relname ~ ('^' || 'beyond' || '(_|$)') ORDER BY 1;

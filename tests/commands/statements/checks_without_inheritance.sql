@@ -1,4 +1,4 @@
--- NO INHERIT of CHECK constraints: stored, refused for partitioned tables, and in conflict with a constraint of the partitioned table.
+-- NO INHERIT of CHECK constraints: stored, rejected for partitioned tables, and in conflict with a constraint of the partitioned table.
 CREATE TABLE alone (a int CHECK (a > 0) NO INHERIT, b int, CONSTRAINT bb CHECK (b > 0) NO INHERIT);
 SELECT conname, connoinherit, pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = 'alone'::regclass ORDER BY 1;
 INSERT INTO alone VALUES (0, 1);

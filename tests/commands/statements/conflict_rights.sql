@@ -1,4 +1,4 @@
--- INSERT … ON CONFLICT: which rights it takes, so that it tells nobody which keys are there.
+-- INSERT … ON CONFLICT: the privileges that it needs, so that it does not disclose existing keys.
 \set who :db _who
 CREATE ROLE :who;
 CREATE TABLE t (a int PRIMARY KEY, b int UNIQUE, c text);

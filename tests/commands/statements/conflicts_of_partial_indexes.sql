@@ -1,4 +1,4 @@
--- ON CONFLICT with a partial unique index as its target: the rows it includes, the predicate that it names, partitions, rights.
+-- ON CONFLICT with a partial unique index as its target: the rows it includes, the predicate that it names, partitions, privileges.
 \set who :db _who
 CREATE TABLE oc (k int, v varchar(10), d boolean DEFAULT false, gone timestamptz);
 CREATE UNIQUE INDEX oc_k ON oc (k) WHERE NOT d;

@@ -33,7 +33,7 @@ SET CONSTRAINTS now DEFERRED;
 BEGIN;
 SET CONSTRAINTS nope DEFERRED;
 ROLLBACK;
--- savepoints and handlers forget what they undo
+-- savepoints and handlers discard the deferred triggers that they undo
 BEGIN;
 INSERT INTO t VALUES (8, 0);
 SAVEPOINT s;
@@ -95,7 +95,7 @@ SELECT count(*) FROM p;
 COMMIT;
 SELECT what FROM log ORDER BY n;
 CREATE TRIGGER x AFTER INSERT ON t DEFERRABLE FOR EACH ROW EXECUTE FUNCTION say();
--- a trigger that is dropped meanwhile does not fire, a function that is replaced does its new work
+-- a trigger that is dropped before the end does not fire, and a replaced function runs its new body
 CREATE TABLE d (a int);
 CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE NOTICE 'fires'; RETURN NULL; END $$;
 CREATE CONSTRAINT TRIGGER d AFTER INSERT ON d INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION f();

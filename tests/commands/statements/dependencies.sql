@@ -1,4 +1,4 @@
--- What pg_depend says of what needs what: what programs show as dependents, and by which they find sequences, indexes and views.
+-- The dependencies in pg_depend, which programs show, and by which they find sequences, indexes and views.
 CREATE TYPE mood AS ENUM ('a');
 CREATE DOMAIN pos AS int CHECK (VALUE > 0);
 CREATE TABLE parent (id int PRIMARY KEY, name text UNIQUE, m mood, p pos, CHECK (id > 0));

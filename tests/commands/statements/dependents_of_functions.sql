@@ -1,4 +1,4 @@
--- Objects that depend on functions, types and relations through functions: DROP of each, of schemas, and of what a role owns.
+-- Objects that depend on functions, types and relations through functions: DROP of each, of schemas, and of the objects of a role.
 \set VERBOSITY verbose
 CREATE TABLE t (a int PRIMARY KEY, b text);
 CREATE TYPE mood AS ENUM ('sad', 'ok');

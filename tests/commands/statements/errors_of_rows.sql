@@ -1,4 +1,4 @@
--- What raises for a value raises for a row that has it: no planner computes it for the key of a row that is not there.
+-- An expression raises an error only for rows that exist. It is not evaluated for a key without a row.
 CREATE TABLE n (id bigint PRIMARY KEY, i int, f float8, d numeric(10,4), n numeric, t text, dt date, ts timestamp, tz timestamptz, b bytea, u uuid, j jsonb, a int[]);
 INSERT INTO n VALUES (1, 1, 1, 1, 1, '1', '2020-01-01', '2020-01-01', '2020-01-01', '\x01', null, '1', '{1}');
 SELECT count(*) FROM n WHERE d = 12.5 AND d::numeric(2,1) > 0;

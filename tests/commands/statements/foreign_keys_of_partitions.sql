@@ -83,7 +83,7 @@ SELECT conrelid::regclass, conname, conislocal, coninhcount, connoinherit, conpa
 INSERT INTO c2 VALUES (1);
 INSERT INTO p VALUES (22, 1, '') RETURNING *;
 INSERT INTO p VALUES (22, 2, '') ON CONFLICT DO NOTHING;
--- many rows, which Spark moves
+-- many rows, which Spark processes
 INSERT INTO c2 SELECT g FROM generate_series(3, 20000) g;
 INSERT INTO p SELECT g % 40, g, 'many' FROM generate_series(3, 20000) g;
 INSERT INTO p SELECT g % 40, g, 'many' FROM generate_series(3, 20001) g;

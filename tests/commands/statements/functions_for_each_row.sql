@@ -1,4 +1,4 @@
--- Functions that read tables, write, send messages, or have OUT parameters, called for each row wherever an expression may be.
+-- Functions that read tables, write, send messages, or have OUT parameters, called for each row in every place of an expression.
 CREATE TABLE t (a int PRIMARY KEY, b text);
 INSERT INTO t VALUES (1, 'x'), (2, 'y'), (3, 'z');
 CREATE TABLE limits (name text PRIMARY KEY, most int);
@@ -108,7 +108,7 @@ CREATE TRIGGER w_deleted AFTER DELETE ON w FOR EACH ROW WHEN (y_of(ROW(old.a, ol
 INSERT INTO w VALUES (1, 'x'), (5, 'y'), (20, 'z');
 UPDATE w SET a = a - 4 WHERE a = 5;
 DELETE FROM w;
--- rights and contexts
+-- privileges and contexts
 CREATE FUNCTION deep(x int) RETURNS int LANGUAGE plpgsql AS $$ BEGIN RETURN fails(x) + fails(x + 1); END $$;
 SELECT deep(a) FROM t ORDER BY a;
 INSERT INTO u (a) SELECT deep(a) FROM t;

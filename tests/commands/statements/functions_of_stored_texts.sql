@@ -1,4 +1,4 @@
--- Texts of the catalog keep the functions that they named, whatever functions and search paths there are later.
+-- Stored expressions keep the functions that they named, even if there are other functions and search paths later.
 create schema s; create table t(i int); insert into t values (1);
 create type ty as enum ('a');
 create function s.f(int) returns int language sql immutable as 'select $1 + 100';

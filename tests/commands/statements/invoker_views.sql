@@ -1,4 +1,4 @@
--- Views with security_invoker: who must have which rights on what lies under them, with policies and with views in views.
+-- Views with security_invoker: the privileges that roles need on the relations below them, with policies and with nested views.
 \set owner :db _owner
 \set reader :db _reader
 \set middle :db _middle
@@ -30,7 +30,7 @@ SELECT * FROM joined ORDER BY 1;
 SELECT * FROM in_subquery;
 SELECT * FROM of_catalog;
 RESET ROLE;
--- a right on one column
+-- a privilege on one column
 GRANT SELECT (a) ON t TO :reader;
 SET ROLE :reader;
 SELECT * FROM invoker ORDER BY 1;
@@ -39,7 +39,7 @@ SELECT a FROM bare ORDER BY 1;
 SELECT * FROM definer_of_invoker ORDER BY 1;
 SELECT * FROM in_subquery;
 RESET ROLE;
--- the right on the whole table, and policies
+-- the privilege on the whole table, and policies
 GRANT SELECT ON t TO :reader, :middle;
 ALTER TABLE t ENABLE ROW LEVEL SECURITY;
 CREATE POLICY p ON t TO :reader USING (a > 1);
@@ -52,7 +52,7 @@ SELECT * FROM invoker_of_definer ORDER BY 1;
 SELECT * FROM definer_of_invoker ORDER BY 1;
 SELECT * FROM joined ORDER BY 1;
 SELECT * FROM in_subquery;
--- a view of somebody else in between
+-- a view of another role in between
 RESET ROLE;
 SET ROLE :middle;
 CREATE VIEW middle_definer AS SELECT a FROM invoker;
@@ -110,7 +110,7 @@ CREATE OR REPLACE VIEW definer WITH (security_invoker = true) AS SELECT a FROM t
 SELECT reloptions FROM pg_class WHERE relname = 'definer';
 CREATE OR REPLACE VIEW definer AS SELECT a FROM t;
 SELECT reloptions FROM pg_class WHERE relname = 'definer';
--- locks reach the table with the same rights
+-- locks of the table need the same privileges
 ALTER VIEW definer SET (security_invoker = true);
 GRANT SELECT ON t TO :reader;
 GRANT UPDATE ON definer TO :reader;

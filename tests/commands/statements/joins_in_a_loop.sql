@@ -1,4 +1,4 @@
--- Joins without an equality make pairs in a loop; each row of theirs looks whether its task was cancelled, and none is lost by that.
+-- Joins without an equality are nested loops. The checks for a cancelled task in the loop lose no row.
 CREATE TABLE one (a int, b text);
 CREATE TABLE other (c int, d text);
 INSERT INTO one SELECT g, 'x' || g FROM generate_series(1, 5) g;

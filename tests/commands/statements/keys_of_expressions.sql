@@ -1,4 +1,4 @@
--- Unique indexes on expressions, and with NULLS NOT DISTINCT: rows of statements, ON CONFLICT, its rights.
+-- Unique indexes on expressions, and with NULLS NOT DISTINCT: rows of statements, ON CONFLICT and its privileges.
 CREATE TABLE k (id int PRIMARY KEY, mail text, n numeric, gone boolean);
 CREATE UNIQUE INDEX k_mail ON k (lower(mail));
 INSERT INTO k VALUES (1, 'Ann', 1.0, false), (2, 'Bob', 2.50, false), (3, NULL, NULL, true), (4, NULL, NULL, true);

@@ -1,4 +1,4 @@
--- ON UPDATE CASCADE passes on a key that only its sign of zero has changed.
+-- ON UPDATE CASCADE updates references if only the sign of a zero key changes.
 CREATE TABLE p (f float8 PRIMARY KEY, g float4 UNIQUE);
 CREATE TABLE c (f float8 REFERENCES p ON UPDATE CASCADE, g float4 REFERENCES p (g) ON UPDATE CASCADE);
 INSERT INTO p VALUES (0, 0), (1, 1);

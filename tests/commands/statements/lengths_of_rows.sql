@@ -1,4 +1,4 @@
--- Rows of other lengths: the error names the first one that differs, and where it begins.
+-- Rows with different numbers of columns: the error names the first one that differs, and its position.
 CREATE TABLE t (a int, b int);
 SELECT 1 UNION SELECT  1, 2;
 SELECT a, b FROM t UNION ALL (SELECT a + b FROM t INTERSECT SELECT 2);

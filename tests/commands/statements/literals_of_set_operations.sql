@@ -1,4 +1,4 @@
--- A literal without a type in one query of UNION takes the type of what stands beside it in the other.
+-- A literal without a type in one query of UNION gets the type of the column in the other.
 CREATE TABLE listed (a int, b text, c numeric(6,2), d timestamptz);
 INSERT INTO listed VALUES (1, 'one', 1.50, '2024-01-01 00:00+00'), (2, NULL, NULL, NULL);
 SELECT a, c FROM listed UNION SELECT NULL, NULL FROM listed ORDER BY 1, 2;

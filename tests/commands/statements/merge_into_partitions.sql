@@ -34,7 +34,7 @@ MERGE INTO p USING (VALUES (5)) v(a) ON p.a = v.a WHEN MATCHED THEN UPDATE SET c
 MERGE INTO p USING (VALUES (5)) v(a) ON p.a = v.a WHEN MATCHED THEN UPDATE SET b = 1;
 MERGE INTO p USING (VALUES (5)) v(a) ON p.a = v.a WHEN MATCHED THEN DELETE;
 MERGE INTO p USING (VALUES (5)) v(a) ON p.a = v.a WHEN NOT MATCHED THEN INSERT VALUES (a, 2, 'new');
--- row security and rights
+-- row security and privileges
 CREATE ROLE merger;
 GRANT SELECT, UPDATE (c) ON p TO merger; GRANT SELECT ON s TO merger;
 SET ROLE merger;

@@ -1,4 +1,4 @@
--- A user's function may have the name of a built-in one. A call means the function that fits best.
+-- A user's function may have the name of a built-in one. A call resolves to the function that fits best.
 create function round(float8, int) returns float8 language sql immutable as 'select round($1::numeric, $2)::float8';
 select round(1.2345::float8, 2);
 create function concat(text, variadic anyarray) returns text language sql immutable as 'select array_to_string($2, $1)';

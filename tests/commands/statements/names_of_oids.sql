@@ -1,4 +1,4 @@
--- Types, roles and defaults by name, where the oid is a column of the rows, of an outer query, of a group, NULL, 0 or nobody's.
+-- Names of types, roles and defaults by oid. The oid is a column of the row, of an outer query or of a group, NULL, 0 or unknown.
 CREATE SCHEMA "Odd One";
 CREATE TYPE "Odd One"."select" AS ENUM ('a');
 CREATE DOMAIN "Odd One".plain AS numeric(8,3);

@@ -1,4 +1,4 @@
--- WHERE of a query in FROM, in WITH, of a view: looked at before what surrounds it. The patterns need Python on a node, the divisions do not.
+-- The WHERE of a subquery in FROM, of a WITH query and of a view is evaluated before the query around it. The patterns need Python on a node, the divisions do not.
 CREATE TABLE words (id int PRIMARY KEY, v text);
 INSERT INTO words SELECT i, repeat('x', i % 5) FROM generate_series(1, 40) i;
 SELECT count(*), sum(length(v)) FROM (SELECT * FROM words WHERE v !~ '^(x)\1$') s WHERE 12 / (length(v) - 2) > 5;

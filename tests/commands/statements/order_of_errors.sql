@@ -1,4 +1,4 @@
--- A query is analysed as a whole before the rights on its relations are checked.
+-- A query is analysed as a whole before the privileges on its relations are checked.
 \set who :db _who
 CREATE ROLE :who;
 CREATE TABLE t (a int PRIMARY KEY, b numeric, c text);
@@ -19,13 +19,13 @@ WITH w AS (SELECT a FROM t) SELECT b FROM w;
 SELECT 1 FROM t WHERE nosuch(a) = 1;
 SELECT a FROM t;
 SELECT v.a FROM v WHERE EXISTS (SELECT 1 FROM u WHERE u.a = v.a);
--- the subquery of a view is read with the rights of the view's owner
+-- the subquery of a view is read with the privileges of the view's owner
 SELECT a FROM v ORDER BY a;
 RESET ROLE;
 -- only CREATE TABLE points at the schema
 CREATE TABLE nosuch.t (a int);
 CREATE VIEW nosuch.v AS SELECT 1;
--- each WITH query is in scope where it was written, however often it is read
+-- a WITH query is analysed in the scope in which it is written, even if it is read several times
 WITH w AS (SELECT a FROM u) SELECT x.a, y.a AS b FROM w x JOIN w y ON x.a = y.a ORDER BY 1, 2;
 WITH w AS (SELECT a FROM u) SELECT * FROM (WITH w AS (SELECT a + 10 AS a FROM t) SELECT a FROM w) s, w WHERE s.a = w.a + 10 ORDER BY 1;
 WITH RECURSIVE r (n, m) AS (

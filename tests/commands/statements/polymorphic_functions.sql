@@ -27,7 +27,7 @@ SELECT failing(1);
 SELECT failing(a) FROM t;
 SELECT pg_get_function_arguments(oid), pg_get_function_result(oid), provariadic::regtype FROM pg_proc WHERE pronamespace = 'public'::regnamespace ORDER BY proname;
 DROP FUNCTION either(anyelement, anyelement);
--- Names and types choose together. Defaults do not.
+-- A call is resolved by names and types together, not by defaults.
 CREATE FUNCTION overloaded(a int, b int DEFAULT 7) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT ''two''';
 CREATE FUNCTION overloaded(a int) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT ''one''';
 CREATE FUNCTION overloaded(a text, b text DEFAULT 'x') RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT ''texts''';

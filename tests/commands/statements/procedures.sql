@@ -76,7 +76,7 @@ SHOW DateStyle;
 DO $$ BEGIN SET nosuch = 1; END $$;
 DO $$ BEGIN SET work_mem = 'nonsense'; END $$;
 DO $$ BEGIN SET ROLE nosuch; END $$;
--- Which procedure CALL means.
+-- The procedure that CALL resolves to.
 CREATE PROCEDURE pick(a int) LANGUAGE plpgsql AS $$ BEGIN RAISE NOTICE 'int %', a; END $$;
 CREATE PROCEDURE pick(a text) LANGUAGE plpgsql AS $$ BEGIN RAISE NOTICE 'text %', a; END $$;
 CREATE PROCEDURE more(a int, b int DEFAULT 7, VARIADIC c int[] DEFAULT '{}') LANGUAGE plpgsql AS $$ BEGIN RAISE NOTICE '% % %', a, b, c; END $$;
@@ -110,7 +110,7 @@ CALL by_name(a => says(1), b => says(2));
 -- An argument that calls a volatile function is evaluated once for each row.
 CREATE FUNCTION twice(a int) RETURNS int LANGUAGE sql AS 'SELECT a + a';
 SELECT twice(says(x)) FROM (VALUES (1), (2)) v(x);
--- The arguments of CALL are analysed, the procedure is found, and the right to call it is checked before any argument is evaluated.
+-- The arguments of CALL are analysed, the procedure is resolved, and the privilege to call it is checked before any argument is evaluated.
 CREATE PROCEDURE secret(a int) LANGUAGE plpgsql AS $$ BEGIN RAISE NOTICE 'secret'; END $$;
 CREATE FUNCTION of_set() RETURNS SETOF int LANGUAGE sql AS 'SELECT 1';
 REVOKE ALL ON PROCEDURE secret FROM public;

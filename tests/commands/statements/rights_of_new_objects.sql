@@ -1,4 +1,4 @@
--- Rights on dropped columns, default rights of schemas, and members of pg_database_owner.
+-- Privileges on dropped columns, default privileges of schemas, and members of pg_database_owner.
 CREATE ROLE newcomer;
 CREATE TABLE narrow (one int, two int);
 GRANT SELECT (two) ON narrow TO newcomer;

@@ -1,4 +1,4 @@
--- What of the catalogs is the same for each relation or each server: system columns, tables of information_schema, extensions to install.
+-- Catalog rows that are the same for each relation or each server: system columns, tables of information_schema, available extensions.
 CREATE TABLE keyed (id int PRIMARY KEY, name text DEFAULT 'x');
 CREATE TABLE parted (a int, b text) PARTITION BY LIST (a);
 CREATE TABLE parted_1 PARTITION OF parted FOR VALUES IN (1);

@@ -1,4 +1,4 @@
--- sequences: CYCLE, CACHE, bounds of the type, and what DISCARD forgets
+-- sequences: CYCLE, CACHE, bounds of the type, and the effect of DISCARD
 CREATE SEQUENCE q MAXVALUE 3 CYCLE; SELECT nextval('q'), nextval('q'), nextval('q'), nextval('q');
 SELECT nextval('q'); SELECT nextval('q'); SELECT nextval('q');
 CREATE SEQUENCE q2 INCREMENT 4 START 5; ALTER SEQUENCE q2 RESTART WITH 24 INCREMENT BY 4 MAXVALUE 36 MINVALUE 5 CYCLE;

@@ -1,4 +1,4 @@
--- What others do is shown to members of pg_read_all_stats, and to who has the rights of their role.
+-- The statements of other sessions are shown to members of pg_read_all_stats, and to members of the session's role.
 \set plain :db _plain
 \set stats :db _stats
 \set monitor :db _monitor

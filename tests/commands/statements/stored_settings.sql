@@ -1,4 +1,4 @@
--- Settings that are stored for roles and databases: who may, and what sessions begin with.
+-- Settings that are stored for roles and databases: the privileges to store them, and the settings of new sessions.
 \set one :db _one
 \set two :db _two
 \set maker :db _maker

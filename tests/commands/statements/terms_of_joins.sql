@@ -1,4 +1,4 @@
--- In which order WHERE looks at terms over joins: each as far below as its tables are, equalities first, whatever stands before them.
+-- The order in which the terms of a WHERE over joins are evaluated: each as soon as its tables are joined, equalities first.
 CREATE TABLE x (id int PRIMARY KEY, total int, v int, b text, f float8, at timestamptz);
 CREATE TABLE y (id int PRIMARY KEY, total int, v int, b text, f float8, at timestamptz);
 INSERT INTO x VALUES (1, 1, 0, 'a', 1, '2020-01-01'), (2, 2, 1, 'b', 'NaN', 'infinity'), (3, 2147483647, 2, 'c', -0.0, '-infinity'), (4, NULL, NULL, NULL, NULL, NULL);
@@ -71,7 +71,7 @@ SELECT x.id, y.id FROM x, y WHERE x.id = y.v AND 12 / x.id > 2 ORDER BY 1, 2;
 SELECT x.id, y.id FROM x JOIN y ON x.id = y.id LEFT JOIN y z ON z.id = y.v WHERE x.id < 3 AND z.id IS NULL ORDER BY 1, 2;
 SELECT id, y.total FROM x JOIN y USING (id) WHERE id > 1 AND y.id < 9 ORDER BY 1;
 SELECT x.id, y.id FROM x RIGHT JOIN (SELECT a.id, b.b FROM y a JOIN y b ON a.id = b.id) y ON x.id = y.id WHERE x.id > 1 OR x.id IS NULL ORDER BY 2;
--- subqueries that differ are not the same term, nor the same column
+-- different subqueries are not the same term, nor the same column
 SELECT id FROM x WHERE (EXISTS (SELECT 1 FROM y WHERE y.id = 1) AND id = 1) OR (EXISTS (SELECT 1 FROM y WHERE y.id = 999) AND id = 2) ORDER BY 1;
 SELECT id FROM x WHERE (id IN (SELECT id FROM y WHERE v < 2) AND v >= 0) OR (id IN (SELECT id FROM y WHERE v > 2) AND v < 9) ORDER BY 1;
 SELECT id, (SELECT y.total FROM y WHERE y.id = x.id) AS a, (SELECT -y.total FROM y WHERE y.id = x.id) AS b FROM x WHERE id < 4 ORDER BY 2;

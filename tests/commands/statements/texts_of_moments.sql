@@ -1,4 +1,4 @@
--- The texts 'now' and 'today' mean the start of the transaction.
+-- The texts 'now' and 'today' stand for the start of the transaction.
 CREATE TABLE moments (d timestamp(2), t timestamptz);
 BEGIN;
 INSERT INTO moments VALUES ('now', 'now');

@@ -45,7 +45,7 @@ CREATE FUNCTION among() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 CREATE TRIGGER each_ins AFTER INSERT ON t REFERENCING NEW TABLE AS newtab FOR EACH ROW EXECUTE FUNCTION among();
 INSERT INTO t VALUES (200, 'p'), (201, 'q'), (202, 'r');
 DROP TRIGGER each_ins ON t;
--- a BEFORE trigger changes and leaves out rows
+-- a BEFORE trigger changes and skips rows
 CREATE FUNCTION filter() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
     IF NEW.a < 0 THEN RETURN NULL; END IF; NEW.b := upper(NEW.b); RETURN NEW; END $$;
 CREATE TRIGGER filter BEFORE INSERT OR UPDATE ON t FOR EACH ROW EXECUTE FUNCTION filter();
@@ -72,7 +72,7 @@ CREATE FUNCTION unknown() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM *
 CREATE TRIGGER zz AFTER INSERT ON t REFERENCING NEW TABLE AS newtab EXECUTE FUNCTION unknown();
 INSERT INTO t VALUES (500, 'k');
 DROP TRIGGER zz ON t;
--- a trigger whose function changes the table has tables of its own
+-- a trigger whose function changes the table has separate transition tables
 CREATE TABLE r (a int);
 CREATE FUNCTION again() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
     RAISE NOTICE 'depth %: %', pg_trigger_depth(), (SELECT array_agg(a ORDER BY a) FROM newtab);
@@ -104,7 +104,7 @@ CREATE TRIGGER x AFTER INSERT ON p1 REFERENCING NEW TABLE AS n FOR EACH ROW EXEC
 CREATE TABLE p9 (k int, v text);
 CREATE TRIGGER x AFTER INSERT ON p9 REFERENCING NEW TABLE AS n FOR EACH ROW EXECUTE FUNCTION told();
 ALTER TABLE p ATTACH PARTITION p9 FOR VALUES IN (9);
--- what is refused
+-- rejected triggers
 CREATE TRIGGER x BEFORE INSERT ON t REFERENCING NEW TABLE AS n EXECUTE FUNCTION told();
 CREATE TRIGGER x AFTER INSERT OR UPDATE ON t REFERENCING NEW TABLE AS n EXECUTE FUNCTION told();
 CREATE TRIGGER x AFTER UPDATE OF a ON t REFERENCING NEW TABLE AS n EXECUTE FUNCTION told();

@@ -1,4 +1,4 @@
--- What the engine of the catalogs refuses while it runs, Spark answers: also in a transaction that has written to the catalogs.
+-- Queries that the engine of the catalogs rejects at run time are run by Spark, also in a transaction that has written to the catalogs.
 SELECT 1e30::numeric * relnatts * 1e12::numeric FROM pg_class WHERE relname = 'pg_class';
 SELECT (relname || repeat('z', 80))::name FROM pg_class WHERE relname = 'pg_class';
 BEGIN;

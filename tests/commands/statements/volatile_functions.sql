@@ -1,4 +1,4 @@
--- Functions that have another value for each row, wherever an expression may be.
+-- Functions that have a different value for each row, in every place of an expression.
 SELECT sum(random()) BETWEEN 0 AND 10 FROM generate_series(1, 10);
 SELECT count(*) FILTER (WHERE random() < 2), length(string_agg(random()::text, '|')) > 20 FROM generate_series(1, 10);
 SELECT g % 2, sum(random()) > 0, count(DISTINCT random()) FROM generate_series(1, 10) g GROUP BY 1 ORDER BY 1;

@@ -1,4 +1,4 @@
--- ALTER … OWNER TO: what becomes of rights, columns, sequences and partitions; who may; and the words of ALTER TABLE's refusals
+-- ALTER … OWNER TO: its effect on privileges, columns, sequences and partitions, the privileges that it needs, and errors of ALTER TABLE
 CREATE ROLE o1; CREATE ROLE o2; GRANT o2 TO o1;
 CREATE SCHEMA s; GRANT USAGE, CREATE ON SCHEMA s TO o1, o2 WITH GRANT OPTION;
 CREATE TABLE s.t (x int PRIMARY KEY, y serial, z int);

@@ -1,4 +1,4 @@
--- schemas with partitions, publications of what lies in them
+-- schemas with partitions, and publications of schemas
 CREATE SCHEMA a; CREATE SCHEMA b;
 CREATE TABLE a.p (x int) PARTITION BY LIST (x); CREATE TABLE a.p1 PARTITION OF a.p FOR VALUES IN (1); CREATE TABLE b.p2 PARTITION OF a.p FOR VALUES IN (2);
 CREATE TABLE b.q (x int) PARTITION BY LIST (x); CREATE TABLE a.q1 PARTITION OF b.q FOR VALUES IN (1);

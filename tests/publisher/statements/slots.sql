@@ -88,7 +88,7 @@ SELECT encode(substr(data, 0, 3), 'HEX') FROM :src WHERE get_byte(data, 0) = 73;
 SELECT convert_from(substr(data, 20, 4), 'UTF8') FROM :src WHERE get_byte(data, 0) = 73;
 SELECT encode('\x005c61ff'::bytea, 'escape'), encode(''::bytea, 'base64'), substr('\x0102'::bytea, 5) = ''::bytea;
 SELECT pg_drop_replication_slot('y_' || :'db');
--- A function that acts runs once, however many columns of its row are tested; a void result is not NULL.
+-- A function with side effects runs once, even if several columns of its row are used. A void result is not NULL.
 SELECT pg_create_logical_replication_slot('once_' || current_database(), 'pgoutput') IS NOT NULL;
 SELECT count(*) FROM pg_replication_slots WHERE slot_name = 'once_' || current_database();
 SELECT pg_drop_replication_slot('once_' || current_database()) IS NULL;
