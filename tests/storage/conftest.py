@@ -16,13 +16,13 @@ from headgate.storage.location.lease import Lease
 
 @pytest.fixture(autouse=True)
 def _looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In an object store too a look for versions of other writers finds what is there, however soon it comes after another."""
+    """Let each look for versions of other writers read an object store, even if the last look was recent."""
     monkeypatch.setattr(foreign_writer, "STORE_LOOK_SECONDS", 0.0)
 
 
 @pytest.fixture(autouse=True)
 def _leases_are_given_back() -> Iterator[None]:
-    """No engine that a test made goes on renewing its lease: those requests were counted as a later test's."""
+    """Release the leases of a test's engines. Otherwise their renewals would be counted as requests of a later test."""
     leases, take = [], Lease.take
 
     def noted(lease: Lease) -> bool:
@@ -33,14 +33,14 @@ def _leases_are_given_back() -> Iterator[None]:
         patch.setattr(Lease, "take", noted)
         yield
     for lease in leases:
-        with contextlib.suppress(PostgresError, OSError):  # the test may have taken its store away
+        with contextlib.suppress(PostgresError, OSError):  # the test may have stopped its store
             lease.release()
-        data_location.guard(lease._location, lambda: None)  # one file system serves the engines of all tests
+        data_location.guard(lease._location, lambda: None)  # the engines of all tests share one file system
 
 
 @pytest.fixture(params=["driver", "spark"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Who writes and reads: the driver, as where rows are few, or jobs of Spark."""
+    """The way to write and read: by the driver, as for few rows, or by Spark jobs."""
     if request.param == "spark":
         monkeypatch.setattr(write, "SMALL_ROWS", -1)
         monkeypatch.setattr(write, "SMALL_BYTES", -1)

@@ -18,7 +18,7 @@ T = relation(24000, "t", a=INT8, b=TEXT)
 
 
 def with_columns(table: Relation, *columns: tuple[int, str, int]) -> Relation:
-    """The relation with these columns (attnum, name, type)."""
+    """Return a relation with these columns (attnum, name, type)."""
     return replace(table, all_columns=tuple(Column(*column) for column in columns))
 
 
@@ -98,7 +98,7 @@ def test_rows_that_get_a_default_are_not_in_the_log(engine: Engine) -> None:
 def test_added_column_needs_no_column_mapping_until_a_column_is_dropped(engine: Engine) -> None:
     made(engine, T, (1, "x"))
     wider = with_columns(T, (1, "a", INT8), (2, "b", TEXT), (3, "c", INT4))
-    named = with_columns(wider, (1, "a", INT8), (2, "b", TEXT), (3, "c", INT4), (4, "d e", INT4))
+    renamed = with_columns(wider, (1, "a", INT8), (2, "b", TEXT), (3, "c", INT4), (4, "d e", INT4))
     narrow = with_columns(T, (1, "a", INT8), (3, "c", INT4))
     again = with_columns(T, (1, "a", INT8), (3, "c", INT4), (4, "b", INT4))
     key = (DATABASE, T.oid)
@@ -116,8 +116,8 @@ def test_added_column_needs_no_column_mapping_until_a_column_is_dropped(engine: 
     plain = engine.spark.read.format("delta").load(str(engine.path(key)))
     assert sorted(tuple(row) for row in plain.collect()) == [(1, "x", 5), (2, "y", 6)]
     writer = engine.begin(DATABASE)
-    writer.ddl.alter(wider, named)
-    assert contents(writer, named) == [(1, "x", 5, None), (2, "y", 6, None)]
+    writer.ddl.alter(wider, renamed)
+    assert contents(writer, renamed) == [(1, "x", 5, None), (2, "y", 6, None)]
     writer.rollback()
     writer = engine.begin(DATABASE)
     writer.ddl.alter(wider, narrow)

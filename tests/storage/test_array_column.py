@@ -31,7 +31,7 @@ LISTS = {
 
 
 def lists(engine: Engine, table: Relation) -> dict[int, dict[str, Any]]:
-    """What a reader of Delta tables finds in the columns n and t."""
+    """Return the columns n and t as a reader of Delta tables finds them."""
     frame = engine.spark.read.format("delta").load(str(engine.path((DATABASE, table.oid))))
     return {row["id"]: {"n": row["n"], "t": row["t"]} for row in frame.select("id", "n", "t").toArrow().to_pylist()}
 

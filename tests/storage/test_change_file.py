@@ -24,7 +24,7 @@ def committed(engine: Engine, writer: Transaction) -> LogEntry:
 
 
 def changes(engine: Engine, entry: LogEntry, table=A) -> list[tuple[str, object, object]]:
-    """(op, old v, new v) of the changes of a table as a stream has them."""
+    """Return (op, old v, new v) of the changes of a table, as in a stream."""
     changes_frame = feed.small(engine, table, [write for write in entry.writes if write.relation == table.oid])
     assert changes_frame is not None
     listed = changes_frame.sort_by([("seq", "ascending"), ("position", "ascending")]).to_pylist()
@@ -60,9 +60,9 @@ def test_small_files_of_a_transaction_are_one_file_after_its_commit(engine: Engi
     actions = delta_log.read_version(path, entry.writes[0].version)
     assert sum("add" in action for action in actions) == 1
     assert len(contents(engine, A)) == MOST
-    named = engine.visible[DATABASE, A.oid].state.files
+    named_files = engine.visible[DATABASE, A.oid].state.files
     base = {action["add"]["path"] for action in delta_log.read_version(path, 1) if "add" in action}
-    assert {file.name for file in path.glob("part-*.parquet")} == {*named, *base}
+    assert {file.name for file in path.glob("part-*.parquet")} == {*named_files, *base}
 
 
 def test_changes_rolled_back_to_a_savepoint_are_not_recorded(engine: Engine) -> None:
@@ -99,7 +99,10 @@ def test_changes_of_another_table_in_between_keep_their_position(engine: Engine)
 
 
 def between(engine: Engine, *, defines: bool) -> list[int]:
-    """How many changes the writes have of two statements between which another transaction commits rows, or a definition."""
+    """Run two statements of a transaction, between which another transaction commits rows or a definition.
+
+    Return how many changes each write has.
+    """
     made(engine, A, (1, "a"))
     made(engine, B)
     writer = engine.begin(DATABASE)

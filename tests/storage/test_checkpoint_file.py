@@ -1,4 +1,4 @@
-"""A checkpoint that the node writes has the actions that hold, and Delta reads the same table from it as from the versions before it."""
+"""A checkpoint that the node writes has the valid actions. Delta reads the same table from it as from the versions before it."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def key(file: Action) -> tuple[str, int | None]:
     return file["path"], (file.get("deletionVector") or {}).get("offset")
 
 
-def held(path: Path, version: int) -> dict[str, list[Action]]:
-    """The actions of a checkpoint by their kinds."""
+def actions_by_kind(path: Path, version: int) -> dict[str, list[Action]]:
+    """Return the actions of a checkpoint by kind."""
     rows = pq.read_table(path / "_delta_log" / f"{version:020d}.checkpoint.parquet")
     return {kind: rows[kind].drop_null().to_pylist(maps_as_pydicts="strict") for kind in rows.column_names}
 
@@ -82,7 +82,7 @@ def test_checkpoint_has_the_last_action_of_each_file(tmp_path_factory: pytest.Te
         files = file_action.files_after(files, actions)
     described, protocol, _ = delta_log.read_state(path, version)
     checkpoint_file.write(path, version).announce()
-    actions_held = held(path, version)
+    actions_held = actions_by_kind(path, version)
     assert {key(file) for file in actions_held["add"]} == set(map(key, files.values()))
     assert {key(file) for file in actions_held["remove"]} == removed
     without_versions(path, version)
@@ -97,7 +97,7 @@ def test_checkpoint_omits_removals_of_files_that_no_longer_exist(tmp_path: Path)
     delta_log.write_version(tmp_path, 2, [file_action.removal(add(name)["add"], data_change=True) for name in "ab"], "test")
     (tmp_path / "a").touch()
     checkpoint_file.write(tmp_path, 2)
-    assert [file["path"] for file in held(tmp_path, 2)["remove"]] == ["a"]
+    assert [file["path"] for file in actions_by_kind(tmp_path, 2)["remove"]] == ["a"]
 
 
 def test_checkpoint_has_the_last_version_of_each_application_and_the_domains_that_exist(tmp_path: Path) -> None:
@@ -105,10 +105,10 @@ def test_checkpoint_has_the_last_version_of_each_application_and_the_domains_tha
     domains: list[Action] = [{"domainMetadata": {"domain": name, "configuration": "{}", "removed": False}} for name in ("x", "y")]
     delta_log.write_version(tmp_path, 1, [{"txn": {"appId": "p", "version": 1}}, {"txn": {"appId": "q", "version": 4}}, *domains], "test")
     checkpoint_file.write(tmp_path, 1)
-    gone = {"domainMetadata": {"domain": "x", "configuration": "", "removed": True}}
-    delta_log.write_version(tmp_path, 2, [{"txn": {"appId": "p", "version": 2}}, gone], "test")
+    removed = {"domainMetadata": {"domain": "x", "configuration": "", "removed": True}}
+    delta_log.write_version(tmp_path, 2, [{"txn": {"appId": "p", "version": 2}}, removed], "test")
     checkpoint_file.write(tmp_path, 2)
-    actions = held(tmp_path, 2)
+    actions = actions_by_kind(tmp_path, 2)
     assert sorted((txn["appId"], txn["version"]) for txn in actions["txn"]) == [("p", 2), ("q", 4)]
     assert [domain["domain"] for domain in actions["domainMetadata"]] == ["y"]
 

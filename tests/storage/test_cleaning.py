@@ -23,13 +23,13 @@ A = relation(20000, "a", id=INT8, v=TEXT)
 
 
 def files(engine: Engine) -> int:
-    """Data files, change files and deletion vectors of the table."""
+    """Return the data files, change files and deletion vectors of the table."""
     names = [file.name for file in data_location.below(engine.path((DATABASE, A.oid)))]
     return sum(name.endswith((".parquet", ".bin")) and not name.startswith("_delta_log/") for name in names)
 
 
 def commit(engine: Engine, condition: str, **values: str) -> Lsn:
-    """UPDATE, or DELETE without values, in a transaction of its own."""
+    """Run an UPDATE, or without values a DELETE, in a separate transaction."""
     writer = engine.begin(DATABASE)
     change(writer, A, condition, **values)
     end = writer.commit()
@@ -110,18 +110,18 @@ def test_orphaned_files_are_removed_after_they_reach_the_retention_age(engine: E
     assert [data_location.has_file(orphan) for orphan in orphans] == [False, True]
     cleaner.clean(engine.log.end, 250)
     assert data_location.has_file(orphans[1])
-    cleaner.clean(engine.log.end, 150)  # as if the time had passed
+    cleaner.clean(engine.log.end, 150)  # as if the retention had passed
     assert not data_location.has_file(orphans[1])
     assert contents(engine, A) == [(1, "x")]
 
 
 def versions(engine: Engine) -> list[int]:
-    """The versions whose commit files are there."""
+    """Return the versions that still have commit files."""
     return sorted(delta_log.versions(engine.path(KEY)))
 
 
 def add(engine: Engine, numbers: range) -> None:
-    """Each number in a commit of its own, and the compaction behind it."""
+    """Insert each number in a separate commit, followed by a compaction."""
     for number in numbers:
         writer = engine.begin(DATABASE)
         writer.append(A, rows(A, (number, "x")))
@@ -130,7 +130,7 @@ def add(engine: Engine, numbers: range) -> None:
 
 
 def checkpointed(engine: Engine) -> int:
-    """The newest version, which has a checkpoint of Delta's log now."""
+    """Write a checkpoint of Delta's log. Return its version."""
     DeltaCheckpoints(engine, every=1).write_due()
     return engine.visible[KEY].state.version
 
@@ -140,7 +140,7 @@ def ids(reader: Engine | Transaction) -> list[int]:
 
 
 def by_path(engine: Engine) -> list[int]:
-    """What another Spark job reads."""
+    """Return the rows that another Spark job reads."""
     frame = engine.spark.newSession().read.format("delta").load(str(engine.path(KEY)))
     return sorted(row[0] for row in frame.select("id").collect())
 
@@ -152,16 +152,16 @@ def test_number_of_versions_and_files_is_bounded_with_a_commit_every_few_seconds
     add(engine, range(1, 41))
     checkpoint_version = checkpointed(engine)
     add(engine, range(41, 60))
-    behind = engine.log.end
+    end = engine.log.end
     add(engine, range(60, 80))
     two = checkpointed(engine)
     add(engine, range(80, 105))
-    cleaner.clean(behind, 3600)  # a slot needs what came since
+    cleaner.clean(end, 3600)  # a slot needs the later entries
     assert versions(engine)[0] == checkpoint_version
     assert ids(engine) == list(range(105))
-    writes = [write for entry in engine.log.entries(behind, DATABASE, 200) for write in entry.writes]
+    writes = [write for entry in engine.log.entries(end, DATABASE, 200) for write in entry.writes]
     assert sorted(row[0] for row in feed.changes(engine, A, writes).select("new.id").collect()) == list(range(60, 105))
-    assert engine.frame_at(A, behind).count() == 60
+    assert engine.frame_at(A, end).count() == 60
     reader = engine.begin(DATABASE)
     reader.isolate(None, serializable=False)
     assert reader.frame(A).count() == 105
@@ -218,7 +218,7 @@ def test_leftovers_of_a_killed_checkpoint_in_a_log_are_removed(tmp_path: Path) -
 @pytest.mark.slow
 def test_files_removed_by_trimmed_versions_are_deleted_after_the_retention(engine: Engine) -> None:
     made(engine, A, (0, "x"))
-    add(engine, range(1, 100))  # each 32 of their files are put together
+    add(engine, range(1, 100))  # every 32 files are compacted
     checkpoint_version = checkpointed(engine)
     add(engine, range(100, 130))
     commit(engine, "id = 1", v="'v'")

@@ -1,4 +1,4 @@
-"""CommittedKeys says which keys of the catalog a running transaction cannot have seen."""
+"""CommittedKeys returns the keys of the catalog that a running transaction cannot have seen."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ def test_key_committed_again_is_as_new_as_its_last_commit() -> None:
 
 
 def test_keys_that_all_running_transactions_see_are_dropped(engine: Engine) -> None:
-    def give(name: str) -> None:
+    def commit_key(name: str) -> None:
         transaction = engine.begin(DATABASE)
         transaction.catalog.claim(key(name))
         transaction.cursor.execute("UPDATE hg.counter SET value = value WHERE name = 'format'")
         transaction.commit()
 
-    give("n")
+    commit_key("n")
     running = engine.begin(DATABASE)
-    for each in ("m", "o", "p"):
-        give(each)
+    for name in ("m", "o", "p"):
+        commit_key(name)
     assert [claimed for claimed, _ in engine.committed_keys._made] == [key("m"), key("o"), key("p")]
     running.rollback()
-    give("q")
-    give("r")
+    commit_key("q")
+    commit_key("r")
     assert [claimed for claimed, _ in engine.committed_keys._made] == [key("r")]
 
 

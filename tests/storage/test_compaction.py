@@ -41,8 +41,8 @@ def files(engine: Engine, table: Relation) -> int:
 def unnamed_files(engine: Engine, table: Relation) -> list[Path]:
     """Return the data and deletion-vector files in the table's folder that no version names."""
     folder = engine.path((DATABASE, table.oid))
-    named = cleaning.named_files(folder, -1)
-    return [file for pattern in ("*.parquet", "*.bin") for file in folder.glob(pattern) if file.name not in named]
+    named_files = cleaning.named_files(folder, -1)
+    return [file for pattern in ("*.parquet", "*.bin") for file in folder.glob(pattern) if file.name not in named_files]
 
 
 def delete(engine: Engine, table: Relation, condition: str) -> None:

@@ -23,7 +23,7 @@ SMALL, LARGE = 10_000, -1
 
 
 def plainly(engine: Engine, table: Relation) -> list[tuple[Any, ...]]:
-    """The rows as a reader sees them that knows the files of the log and nothing else."""
+    """Return the rows as a reader finds them that knows only the log and the data files."""
     path = engine.path((DATABASE, table.oid))
     newest = delta_log.newest_version(path)
     assert newest is not None

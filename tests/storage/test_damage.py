@@ -111,13 +111,13 @@ def test_damaged_file_that_spark_reads_is_reported_with_its_name(engine: Engine)
         reader.rollback()
         return from_spark(raised.value)
 
-    named = f'file "{data}" is damaged or cannot be read'
-    for beside, of_vector in (
+    of_data = f'file "{data}" is damaged or cannot be read'
+    for has_checksums, of_vector in (
         (True, f'file "{deleted}" is damaged or cannot be read'),
         (False, f'deletion vector of file "{data}" is damaged'),
     ):
-        for path, at, message in ((data, -3000, named), (deleted, 500, of_vector)):
-            if not beside:  # Hadoop's checksums, which tables have that Spark has written
+        for path, at, message in ((data, -3000, of_data), (deleted, 500, of_vector)):
+            if not has_checksums:  # Hadoop's checksums, which tables have that Spark has written
                 path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
             damage(path, at)
             raised_error = error()

@@ -37,11 +37,14 @@ def on_s3(object_store: ObjectStore) -> DataPath:
 
 
 def in_memory(scheme: str, monkeypatch: pytest.MonkeyPatch) -> DataPath:
-    """A path of Google's or Azure's storage for whose server a map in memory stands."""
+    """Return a path in Google's or Azure's storage, for which a dictionary replaces the server."""
     obstore_requests.register(scheme)
     monkeypatch.setattr(fsspec.get_filesystem_class(scheme), "_construct_store", lambda _files, _bucket: MemoryStore())
     bucket = BUCKET if scheme == "gs" else PLACE
-    settings = {"data_location": f"{scheme}://{bucket}/x", "data_location_endpoint": f"http://{uuid.uuid4()}:1"}  # no client is used twice
+    settings = {
+        "data_location": f"{scheme}://{bucket}/x",
+        "data_location_endpoint": f"http://{uuid.uuid4()}:1",
+    }  # a new address, so that no cached client is used
     return data_location.base(settings, Path("unused"))
 
 
@@ -58,7 +61,7 @@ def test_existing_file_is_not_written_again(place: DataPath) -> None:
     data_location.write_new(place / "a" / "1.json", "one")
     with pytest.raises(FileExistsError):
         data_location.write_new(place / "a" / "1.json", "two")
-    data_location.write_new(place / "a" / "1.json", "one")  # a request that was sent again
+    data_location.write_new(place / "a" / "1.json", "one")  # as when a client repeats a request
     assert data_location.read_text(place / "a" / "1.json") == "one"
 
 
@@ -80,7 +83,7 @@ def test_listings_and_lookups_see_existing_files(place: DataPath) -> None:
 
 @pytest.fixture
 def requests(on_s3: DataPath, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The requests below the test's prefix that the store is sent from now on; a lease that another test holds is renewed meanwhile."""
+    """Count the requests below the test's prefix that the store gets from now on. A lease of another test may be renewed meanwhile."""
     requests: list[str] = []
     send = type(on_s3.fs)._call_s3
     prefix = on_s3.path.partition("/")[2]
@@ -96,7 +99,7 @@ def requests(on_s3: DataPath, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def marks(place: DataPath) -> list[str]:
-    """The file by which Hadoop marks a folder, where Python's client can name it."""
+    """Return the file by which Hadoop marks a folder, if Python's client can name it."""
     return {"gs": [], "abfss": ["t/_delta_log"]}.get(place.fs.protocol, ["t/_delta_log/"])
 
 
@@ -110,7 +113,7 @@ def test_listing_an_empty_folder_is_one_request(on_s3: DataPath, requests: list[
     requests.clear()
     assert data_location.names_if_any(on_s3 / "t" / "_headgate") == []
     assert list(data_location.below(on_s3 / "t" / "_delta_log")) == []
-    assert requests == ["list_objects_v2"] * 2, "what lies beside was listed as well"
+    assert requests == ["list_objects_v2"] * 2, "only the empty folder is listed"
 
 
 @pytest.mark.slow
@@ -270,14 +273,16 @@ def test_lease_belongs_to_one_node_and_is_released_at_its_end(place: DataPath) -
 
 @pytest.mark.slow
 def test_renewed_lease_is_rejected_to_others_and_an_abandoned_one_can_be_acquired(place: DataPath, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease.Holder, "is_gone", property(lambda holder: holder.released))  # as on another machine
+    monkeypatch.setattr(
+        lease.Holder, "is_gone", property(lambda holder: holder.released)
+    )  # the holder's process cannot be seen from another machine
     lost: list[str] = []
     first_lease = Lease(place, "1", lost.append)
     first_lease.take()
     with pytest.raises(PostgresError) as error:
         Lease(place, "2", lost.append).take()
     assert error.value.sqlstate == "55006"
-    first_lease._stopping.set()  # as one that is stopped: it renews no more
+    first_lease._stopping.set()  # a stopped process does not renew its lease
     second_lease = Lease(place, "2", lost.append)
     assert second_lease.take() is True
     with pytest.raises(PostgresError, match="does not hold the lease"):
@@ -373,11 +378,11 @@ def test_service_account_key_is_read_from_the_configured_source(monkeypatch: pyt
     settings = {"data_location_credentials": f"file:{file}"}
     assert google._key(settings) == google._key({"data_location_credentials": "env:LAKE_KEY"}) == JSON_KEY
     assert google._key({}) is None
-    named = "spark.hadoop.fs.gs.auth.service.account.json.keyfile"
-    assert store.spark_settings(settings, tmp_path)[named] == str(file)
-    key_file = Path(store.spark_settings({"data_location_credentials": "env:LAKE_KEY"}, tmp_path)[named])
+    keyfile_setting = "spark.hadoop.fs.gs.auth.service.account.json.keyfile"
+    assert store.spark_settings(settings, tmp_path)[keyfile_setting] == str(file)
+    key_file = Path(store.spark_settings({"data_location_credentials": "env:LAKE_KEY"}, tmp_path)[keyfile_setting])
     assert (key_file.read_text(), key_file.stat().st_mode & 0o777, key_file.parent) == (JSON_KEY, 0o600, tmp_path)
-    assert named not in store.spark_settings({}, tmp_path)
+    assert keyfile_setting not in store.spark_settings({}, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -426,7 +431,7 @@ def in_file(tmp_path: Path, **fields: str) -> dict[str, str]:
 
 
 def for_java(settings: dict[str, str], tmp_path: Path) -> dict[str, str]:
-    """What Java is told of credentials, without the account at the end of each name."""
+    """Return Java's settings for credentials, without the account at the end of each name."""
     settings_of_spark = azure.AzureStorage().spark_settings(settings, tmp_path)
     account = f".{PLACE.partition('@')[2]}"
     return {
@@ -463,7 +468,7 @@ def test_both_clients_use_the_configured_azure_credentials(monkeypatch: pytest.M
 def test_both_clients_use_the_managed_identity_without_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("AZURE_CLIENT_ID", "AZURE_TENANT_ID", "AZURE_FEDERATED_TOKEN_FILE"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", ACCOUNT_KEY)  # which Java would not see
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", ACCOUNT_KEY)  # Java would not see this variable
     providers = "org.apache.hadoop.fs.azurebfs.oauth2."
     assert azure.credentials({}).of_python() == {"credential_type": "managed_identity"}
     assert for_java(azure_settings(""), tmp_path) == {

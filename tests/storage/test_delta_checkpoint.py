@@ -18,7 +18,7 @@ from headgate.storage.location import data_location
 
 
 def written(engine: Engine) -> list[int]:
-    """The versions that have a checkpoint."""
+    """Return the versions that have a checkpoint."""
     return sorted(int(name[:20]) for name in data_location.names(engine.path(KEY) / "_delta_log") if _CHECKPOINT.fullmatch(name))
 
 

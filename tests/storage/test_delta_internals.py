@@ -1,4 +1,4 @@
-"""Each private class of Delta Lake that a node uses does what its façade says. A new version of Delta is tried by these tests first."""
+"""Each private class of Delta Lake that a node uses behaves as its façade documents. Run these tests first with a new version of Delta."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_deletion_vector_has_the_given_rows_and_those_deleted_before(delta: De
     assert ids(log.rows_of(log.snapshot(), [add])) == [0, 1, 2, 5, 6, 7, 8, 9]
 
 
-def test_a_commit_goes_behind_that_of_another_writer_unless_it_removes_the_same_file(delta: Delta, table: Path) -> None:
+def test_a_commit_follows_that_of_another_writer_unless_it_removes_the_same_file(delta: Delta, table: Path) -> None:
     [action] = written(delta, table, 0, 1)
     commit(delta, table, [action])
     add = action["add"]

@@ -16,7 +16,7 @@ ROW = pa.struct([("a", pa.int32()), ("t", pa.string()), ("n", pa.decimal128(12, 
 
 
 def changes(count: int) -> pa.Table:
-    """A changes frame of so many rows, every third without an old row."""
+    """Return a changes frame of `count` rows, every third one without an old row."""
     new = [
         {"a": number, "t": f"Größe {number}", "n": Decimal(number) / 4, "m": number * 1_000_003, "b": number.to_bytes(4, "big")}
         for number in range(count)

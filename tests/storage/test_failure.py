@@ -79,12 +79,12 @@ def test_error_that_is_its_own_cause_is_reported() -> None:
 
 
 def refused(values: pa.Array) -> pa.Array:
-    """A function of a worker that raises as PostgreSQL does."""
+    """Raise PostgreSQL's error in a Python worker."""
     raise PostgresError("22P02", f"not {len(values)} values", detail="There is one.", hint="Look again.")
 
 
 def unreadable(values: pa.Array) -> pa.Array:
-    """A function of a worker with a fault."""
+    """Fail with a bug in a Python worker."""
     return pa.array([b"\xff"] * len(values), pa.binary()).cast(pa.string())
 
 

@@ -1,4 +1,4 @@
-"""Versions that other Delta writers commit next to the node's own are adopted, and are never undone or taken for the node's."""
+"""Versions that other Delta writers commit next to the node's own are adopted. They are never undone, and never mistaken for the node's."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ A = relation(20000, "a", id=INT8, v=TEXT)
 
 
 def foreign_append(engine: Engine, *values: tuple[int, str]) -> None:
-    """Another Spark job adds rows."""
+    """Add rows by another Spark job."""
     job = engine.spark.newSession()
     job.createDataFrame(list(values), "id bigint, v string").write.format("delta").mode("append").save(str(engine.path((DATABASE, A.oid))))
 
 
 def changes(engine: Engine, lsn: Lsn) -> list[tuple[str, int]]:
-    """Kind and number of the changes that the log has."""
+    """Return the kind and number of the changes in the log."""
     return [(write.kind, write.changes) for entry in engine.log.entries(lsn, DATABASE, 100) for write in entry.writes]
 
 
@@ -81,7 +81,7 @@ def test_foreign_version_committed_during_a_transaction_is_adopted_before_it(eng
 @pytest.mark.slow
 @pytest.mark.parametrize("imported", [False, True])
 def test_transaction_whose_rows_another_writer_has_deleted_fails_and_leaves_nothing(engine: Engine, *, imported: bool) -> None:
-    if imported:  # Delta's package gives its conflicts classes of their own from then on, in the whole process
+    if imported:  # after this import, Delta's conflicts have their own classes in the whole process
         importlib.import_module("delta.tables")
     other_table = relation(20001, "b", id=INT8, v=TEXT)
     made(engine, A, (1, "x"), (2, "y"))

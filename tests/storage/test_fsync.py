@@ -11,7 +11,7 @@ from headgate.storage.delta import deletion_vector, fsync
 
 @pytest.fixture
 def seen(tmp_path, monkeypatch):
-    """What is synchronized, in order."""
+    """The files and folders that are fsynced, in order."""
     synced_names: list[str] = []
     monkeypatch.setattr(fsync, "sync", lambda path: synced_names.append(os.path.relpath(path, tmp_path)))
     return synced_names

@@ -53,7 +53,7 @@ def small(spark: SparkSession, catalog_file: Path, disk: Disk) -> Iterator[Engin
 
 
 def raised_by(work: object) -> BaseException:
-    with pytest.raises(Exception) as raised:  # noqa: PT011 (each has an exception of its own)
+    with pytest.raises(Exception) as raised:  # noqa: PT011 (each component raises a different exception)
         work()  # type: ignore[operator]
     return raised.value
 
@@ -69,7 +69,7 @@ def test_every_component_reports_a_full_disk(spark: SparkSession) -> None:
         jvm.java.io.FileOutputStream("/dev/full").write(1)
 
     def arrow() -> None:
-        with pa.OSFile("/dev/full", "w") as file:  # never its path: a writer that fails removes the file of its name
+        with pa.OSFile("/dev/full", "w") as file:  # not by its path, because a writer that fails removes the file at its path
             pq.write_table(pa.table({"a": range(100_000)}), file)
 
     def in_a_task() -> None:
@@ -105,7 +105,7 @@ def test_oids_are_not_assigned_twice_after_a_full_disk(catalog_file: Path, disk:
     assert disk_full(raised_by(until_it_is_full)) is not None
     assert disk_full(raised_by(catalog.next_oid)) is not None
     last_oid = oids[-1]
-    for name in ("catalog.duckdb", "catalog.duckdb.wal"):  # as a crash leaves it
+    for name in ("catalog.duckdb", "catalog.duckdb.wal"):  # as after a crash
         shutil.copy(disk.folder / name, tmp_path)
     disk.free()
     oids += [catalog.next_oid() for _ in range(3)]
@@ -117,7 +117,10 @@ def test_oids_are_not_assigned_twice_after_a_full_disk(catalog_file: Path, disk:
 
 
 def committed(engine: Engine, number: int, *, spark: bool = False) -> bool:
-    """A transaction that adds row `number` to A and changes B's one row to it; whether it could, 53100 otherwise."""
+    """Run a transaction that adds row `number` to A and changes B's only row to it.
+
+    Return whether it could commit. Otherwise it fails with 53100.
+    """
     transaction = engine.begin(DATABASE)
     try:
         if spark:
@@ -139,10 +142,12 @@ def numbers(engine: Engine) -> tuple[list[int], list[int]]:
 
 
 def orphans(engine: Engine, table: Relation) -> list[Path]:
-    """Files of a table that no version names."""
+    """Return the files of a table that no version names."""
     path = engine.path((DATABASE, table.oid))
-    named = {file for version in range((newest_version(path) or 0) + 1) for file in file_action.files_of(path, read_version(path, version))}
-    return [file for file in [*path.glob("*.parquet"), *path.glob("*.bin"), *path.glob("_change_data/*")] if file not in named]
+    named_files = {
+        file for version in range((newest_version(path) or 0) + 1) for file in file_action.files_of(path, read_version(path, version))
+    }
+    return [file for file in [*path.glob("*.parquet"), *path.glob("*.bin"), *path.glob("_change_data/*")] if file not in named_files]
 
 
 @pytest.mark.slow
@@ -191,7 +196,7 @@ def test_files_of_a_failed_job_are_removed_by_cleaning(small: Engine, disk: Disk
     assert not [file for file in orphaned_files if file.exists()]
     until(lambda: disk.room > room_before - (1 << 20), "a cancelled task still holds its file open")
     running.append(A, rows(A, (1, "y")))
-    small.table((DATABASE, A.oid)).has_failed = True  # what others have staged stays
+    small.table((DATABASE, A.oid)).has_failed = True  # staged files of other transactions are kept
     cleaner.clean(small.log.end, 0)
     running.commit()
     assert contents(small, A) == [(0, "x"), (1, "y")]

@@ -1,4 +1,4 @@
-"""The heap is short if running statements hold it, and not because of memory that stays after they have ended."""
+"""The heap is short if running statements hold it, and not because of memory that stays in use after they have ended."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ PIECE = 16 << 20
 
 
 def fill(spark: SparkSession, share: float) -> list[Any]:
-    """Empty lists with room that Java keeps: with them a share of the old generation is alive that Spark does not account for.
+    """Return empty lists whose capacity Java keeps, so that a share of the old generation is alive that Spark does not account for.
 
-    What else is alive changes while a suite runs (tables that Delta lets go), so that the share is filled up to and not added.
+    The share is filled up to, not added, because other live memory changes while a suite runs (Delta releases tables).
     """
     heap = Heap(spark)
     assert heap._old is not None
@@ -38,7 +38,10 @@ def fill(spark: SparkSession, share: float) -> list[Any]:
 
 
 def release(spark: SparkSession, lists: list[Any]) -> None:
-    """Java lets the room go now; of a reference that Python drops it hears up to a second later."""
+    """Release the memory of the lists in Java, and collect.
+
+    Java gets to know of a reference that Python drops only up to a second later.
+    """
     for array_list in lists:
         array_list.trimToSize()
     spark.sparkContext._gateway.jvm.System.gc()
@@ -87,7 +90,7 @@ def test_memory_that_spark_has_released_since_a_collection_is_not_counted_as_for
     assert manager.acquireStorageMemory(jvm.org.apache.spark.storage.TestBlockId("pages"), accounted, mode)
     try:
         jvm.System.gc()
-        assert not heap.is_short(), "the rest is no more than what may be alive"
+        assert not heap.is_short(), "the remaining bytes are not more than may be alive"
         jvm.System.gc()
     finally:
         for array_list in lists:
@@ -106,14 +109,14 @@ def test_java_references_of_batches_are_released_while_python_collects_nothing(s
         for _ in range(NAMED):
             assert spark.range(1).where("id > 0").columns == ["id"]
         count_before = len(named)
-        assert count_before > in_use + NAMED, "each is a cycle, which only the collector lets go"
-        # the first look may have taken long, and the second waits ten times as long
+        assert count_before > in_use + NAMED, "the objects are in cycles, so only the collector frees them"
+        # the first check may have taken long, and the second one waits ten times as long
         until(lambda: heap.free_unused() or len(named) < count_before - NAMED // 2)
     finally:
         gc.enable()
 
 
-def test_python_is_told_to_collect_for_a_limited_share_of_the_time(spark: SparkSession) -> None:
+def test_python_collects_for_a_limited_share_of_the_time(spark: SparkSession) -> None:
     heap, ended = Heap(spark), list[float]()
     frames = [spark.range(1) for _ in range(NAMED + 1)]
     gc.callbacks.append(lambda phase, info: ended.append(time.monotonic()) if phase == "stop" and info["generation"] == 2 else None)

@@ -1,4 +1,4 @@
-"""COMMIT is atomic, whatever fails or ends between its steps. No reader of the files sees uncommitted rows."""
+"""COMMIT is atomic, even if the process fails or ends between its steps. No reader of the files sees uncommitted rows."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ BEFORE, AFTER = [(1, "x"), (2, "y")], [(1, "changed"), (2, "y"), (3, "new")]
 
 
 class Killed(BaseException):
-    """The process ends here: nothing behind it runs."""
+    """Raised where the process ends. Nothing after it runs."""
 
 
 def two_tables(engine: Engine) -> Transaction:
-    """A transaction that has changed two tables."""
+    """Start a transaction that has changed two tables."""
     made(engine, A, *BEFORE)
     made(engine, B, *BEFORE)
     transaction = engine.begin(DATABASE)
@@ -40,15 +40,15 @@ def two_tables(engine: Engine) -> Transaction:
     return transaction
 
 
-def failing(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, error: BaseException, *, at: int = 1, behind: bool = False) -> None:
-    """Makes a method fail at its `at`-th call, before or behind what it does."""
+def failing(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, error: BaseException, *, at: int = 1, after: bool = False) -> None:
+    """Make a method fail at its `at`-th call, before or after its work."""
     method, calls = getattr(owner, name), []
 
     def fail(*arguments: Any, **named: Any) -> Any:
         calls.append(name)
         if len(calls) != at:
             return method(*arguments, **named)
-        if behind:
+        if after:
             method(*arguments, **named)
         raise error
 
@@ -60,13 +60,13 @@ def versions(engine: Engine) -> list[int | None]:
 
 
 def by_another_reader(engine: Engine, table: Any) -> list[tuple[Any, ...]]:
-    """The rows as any Spark job sees them."""
+    """Return the rows as any Spark job reads them."""
     frame = engine.spark.newSession().read.format("delta").load(str(engine.path((DATABASE, table.oid))))
     return sorted((tuple(row) for row in frame.collect()), key=repr)
 
 
 def files(engine: Engine, table: Any) -> set[str]:
-    """Data, change and vector files below a table's folder."""
+    """Return the data files, change files and deletion vectors in a table's folder."""
     names = [file.name for file in data_location.below(engine.path((DATABASE, table.oid)))]
     return {name for name in names if name.endswith((".parquet", ".bin")) and not name.startswith("_delta_log/")}
 
@@ -115,7 +115,7 @@ STEPS: list[tuple[str, Callable[[pytest.MonkeyPatch], None], bool]] = [
     ("behind the intent", lambda patch: failing(patch, Intents, "_write", Killed()), True),
     ("behind one table's version", lambda patch: failing(patch, Intents, "_write", Killed(), at=2), True),
     ("behind both tables' versions", lambda patch: failing(patch, Intents, "finish", Killed()), True),
-    ("in the entry's transaction", lambda patch: failing(patch, Intents, "finish", Killed(), behind=True), True),
+    ("in the entry's transaction", lambda patch: failing(patch, Intents, "finish", Killed(), after=True), True),
 ]
 
 
@@ -128,7 +128,7 @@ def test_commit_of_a_killed_node_is_complete_or_absent_after_the_next_start(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, kill: Callable[[pytest.MonkeyPatch], None], *, committed: bool
 ) -> None:
     transaction = two_tables(engine)
-    monkeypatch.setattr(Intents, "undo", lambda *_: None)  # a killed node undoes nothing
+    monkeypatch.setattr(Intents, "undo", lambda *_: None)  # a killed node does not undo its commit
     monkeypatch.setattr(Transaction, "rollback", lambda *_: None)
     kill(monkeypatch)
     with pytest.raises(Killed):
@@ -177,7 +177,7 @@ def test_state_of_a_copied_table_is_kept_if_a_start_completes_the_copy(engine: E
 
 def test_batch_is_applied_once_if_an_error_follows_the_commit_file(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     transaction = two_tables(engine)
-    failing(monkeypatch, DeltaTable, "commit_version", MemoryError("heap"), behind=True)
+    failing(monkeypatch, DeltaTable, "commit_version", MemoryError("heap"), after=True)
     transaction.commit()
     engine.foreign.look()
     for table in (A, B):
@@ -233,7 +233,7 @@ def test_each_statement_of_a_transaction_is_published_and_the_change_feed_has_al
     assert contents(engine, A) == [(5, "last")]
     (entry,) = engine.log.entries(start, DATABASE, 10)
     assert [(write.kind, write.changes) for write in entry.writes] == [
-        ("write", 4),  # three statements whose changes went into one file
+        ("write", 4),  # the changes of three statements are in one file
         ("truncate", 0),
         ("write", 1),
     ]

@@ -1,4 +1,4 @@
-"""Work on a small table runs no Spark job of its own, and Delta does not replay the table's log."""
+"""Work on a small table runs no Spark job, and Delta does not replay the table's log."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = relation(25000, "t", id=INT8, v=TEXT)
 
 @pytest.fixture
 def jobs(spark: SparkSession) -> Callable[[], list[str]]:
-    """What Spark's jobs were for since the last call."""
+    """Return the descriptions of Spark's jobs since the last call."""
     context = spark._jsparkSession.sparkContext()
     known_jobs: set[int] = set()
 
@@ -58,15 +58,17 @@ def test_log_of_a_small_table_is_not_replayed(engine: Engine, jobs: Callable[[],
 def test_checksum_of_an_empty_table_equals_deltas(spark: SparkSession, engine: Engine) -> None:
     made(engine, T)
     row = stored(T, as_lists=False)
-    own, delta_path = engine.path((DATABASE, T.oid)), engine.data_dir / "made_by_delta"
+    node_path, delta_path = engine.path((DATABASE, T.oid)), engine.data_dir / "made_by_delta"
     spark.createDataFrame([], row).write.format("delta").option("delta.enableDeletionVectors", "true").save(str(delta_path))
-    ours, theirs = (json.loads((path / "_delta_log" / f"{0:020d}.crc").read_text()) for path in (own, delta_path))
-    checksum = {name: value for name, value in ours.items() if name not in ("metadata", "protocol")}
-    assert checksum == {name: theirs[name] for name in checksum}
+    own_checksum, delta_checksum = (json.loads((path / "_delta_log" / f"{0:020d}.crc").read_text()) for path in (node_path, delta_path))
+    checksum = {name: value for name, value in own_checksum.items() if name not in ("metadata", "protocol")}
+    assert checksum == {name: delta_checksum[name] for name in checksum}
     first, *_ = (
-        json.loads(line)["metaData"] for line in (own / "_delta_log" / f"{0:020d}.json").read_text().splitlines() if "metaData" in line
+        json.loads(line)["metaData"]
+        for line in (node_path / "_delta_log" / f"{0:020d}.json").read_text().splitlines()
+        if "metaData" in line
     )
-    assert ours["metadata"] == first
+    assert own_checksum["metadata"] == first
 
 
 def test_small_and_large_tables_are_read_alike(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

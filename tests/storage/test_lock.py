@@ -27,7 +27,7 @@ def locks() -> TableLocks:
 
 
 def begun(locks: TableLocks, owner: int, ask: Callable[[], object]) -> Future[object]:
-    """`ask` in a thread of its own, once it waits."""
+    """Call `ask` in a separate thread, and return when it waits."""
     pool = ThreadPoolExecutor(1)
     future = pool.submit(ask)
     pool.shutdown(wait=False)

@@ -25,7 +25,7 @@ B = relation(20901, "b", id=INT8, v=TEXT)
 
 
 def versions(engine: Engine, at: Lsn | None = None) -> dict[str, int | None]:
-    """What a reader finds: by path the version as of a position."""
+    """Return the versions that a reader finds, by path, as of a position."""
     log_rows = engine.spark.read.format("delta").load(str(inventory.log_table(engine.base))).toArrow().to_pylist()
     read: dict[str, int | None] = {}
     for row in sorted(log_rows, key=lambda row: row["position"]):
@@ -39,7 +39,7 @@ def path(table: Any) -> str:
 
 
 def commit(engine: Engine, *tables: Any) -> Lsn:
-    """Adds a row to each table in one transaction; the position behind it."""
+    """Add a row to each table in one transaction. Return the position after it."""
     writer = engine.begin(DATABASE)
     for table in tables:
         writer.append(table, rows(table, (len(tables), "x")))
@@ -111,7 +111,7 @@ def test_files_of_a_killed_process_or_a_failed_attempt_are_removed(engine: Engin
     log.catch_up()
     assert unnamed() == []
     commit(engine, A)
-    fail(KeyboardInterrupt())  # the process ends here
+    fail(KeyboardInterrupt())  # as if the process ended here
     LogTable(engine).catch_up()
     assert unnamed() == []
     assert versions(engine) == {path(A): 1}

@@ -21,18 +21,18 @@ from headgate.storage.transaction.intent import Intents
 
 
 class Restored:
-    """A node's directory whose catalog is put back to what it was."""
+    """A node's directory whose catalog is replaced by an older copy."""
 
     def __init__(self, engine: Engine, folder: Path) -> None:
         self.engine, self.folder = engine, folder
 
     def keep(self) -> None:
-        """Copies the catalog as somebody does who does not know of its log."""
+        """Checkpoint the catalog and copy its file."""
         self.engine.catalog.checkpoint(0)
         shutil.copy(self.engine.catalog.path, self.folder / "kept.duckdb")
 
     def starts(self, **settings: str) -> Engine:
-        """The engine of a node that starts with the catalog that was kept."""
+        """Start an engine with the catalog that was copied."""
         catalog = Catalog.open(self.folder / "kept.duckdb")
         return Engine({**self.engine.settings, **settings}, catalog, self.engine.data_dir, session=self.engine.spark)
 

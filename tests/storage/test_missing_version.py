@@ -18,10 +18,10 @@ B = relation(20001, "b", id=INT8, v=TEXT)
 
 
 def hidden(engine: Engine, version: int) -> list[tuple[DataPath, bytes]]:
-    """Removes a version's commit file and its checksums by hand; what they were."""
+    """Remove the commit file of a version and its checksums. Return them."""
     log = engine.path((DATABASE, A.oid)) / "_delta_log"
-    named = [name for name in data_location.names(log) if name.lstrip(".").startswith(f"{version:020d}.")]
-    contents_of_files = [(log / name, (log / name).read_bytes()) for name in named]
+    names = [name for name in data_location.names(log) if name.lstrip(".").startswith(f"{version:020d}.")]
+    contents_of_files = [(log / name, (log / name).read_bytes()) for name in names]
     data_location.remove_all(file for file, _ in contents_of_files)
     return contents_of_files
 
@@ -36,7 +36,7 @@ def test_table_with_a_missing_newest_version_is_an_error_and_its_number_is_not_r
     newest = newest_version(path)
     assert newest is not None
     removed = hidden(engine, newest)
-    engine.table((DATABASE, A.oid)).forget()  # what a process that starts does not have
+    engine.table((DATABASE, A.oid)).forget()  # a process that starts has an empty cache
     started = again(engine)
     text = f"version {newest} of relation {A.oid} of database {DATABASE} is missing"
     assert [line for line in started.recover() if text in line]
@@ -55,7 +55,7 @@ def test_table_with_a_missing_newest_version_is_an_error_and_its_number_is_not_r
         assert raised.value.sqlstate == "XX001"
         assert str(path / "_delta_log" / f"{newest:020d}.json") in (raised.value.detail or "")
     assert newest_version(path) == newest - 1
-    # the others go on
+    # other tables can be written
     made(started, relation(20002, "c", id=INT8), (3,))
     started.foreign.look()
     Cleaner(started).clean(started.log.end, 0)

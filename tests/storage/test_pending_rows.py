@@ -18,7 +18,7 @@ A, B = relation(20000, "a", id=INT8, v=TEXT), relation(20001, "b", id=INT8, v=TE
 
 
 def later(transaction: Transaction, *values: tuple[int, str], table: object = A, check: pending_rows.Check = lambda _: None) -> None:
-    """Adds rows if the table lets them be pending, as INSERT does."""
+    """Add rows that are pending if the table permits it, as INSERT does."""
     assert transaction.claim(table, {1: {value[0] for value in values}})
     transaction.add_later(table, rows(table, *values), check)  # type: ignore[arg-type]
 
@@ -54,7 +54,7 @@ def test_writes_are_in_the_log_in_the_order_of_the_statements(engine: Engine) ->
     assert relations == [A.oid, B.oid, A.oid]
 
 
-def test_two_concurrent_commits_are_no_deadlock(engine: Engine) -> None:
+def test_two_concurrent_commits_do_not_deadlock(engine: Engine) -> None:
     made(engine, A)
     made(engine, B)
     first, second, third = (engine.begin(DATABASE) for _ in range(3))

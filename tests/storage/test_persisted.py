@@ -18,6 +18,6 @@ def test_lost_rows_are_not_computed_again(spark: SparkSession) -> None:
         assert checkpointed.where("id % 2 = 0").select("id", "s.r").count() == 500
         assert checkpointed.toArrow().equals(first)
 
-        checkpointed._jdf.queryExecution().analyzed().rdd().unpersist(True)  # as an executor that goes takes them with it
+        checkpointed._jdf.queryExecution().analyzed().rdd().unpersist(True)  # as when an executor is lost with its blocks
         with pytest.raises(Exception, match="Checkpoint block"):
             checkpointed.toArrow()

@@ -11,7 +11,7 @@ from headgate.storage.spark.persisted import persisted, places
 
 @pytest.mark.parametrize("parts", [1, 3, 40])
 @pytest.mark.parametrize("where", ["true", "id % 7 = 0", "id between 30 and 31", "false"])
-def test_rows_have_consecutive_positions_whatever_the_partitions(spark: SparkSession, parts: int, where: str) -> None:
+def test_rows_have_consecutive_positions_in_any_partitions(spark: SparkSession, parts: int, where: str) -> None:
     with persisted(spark.range(0, 100, 1, parts).where(where)) as frame:
         position, rows = places(frame)
         numbered = frame.select("id", position.alias("place")).toArrow()

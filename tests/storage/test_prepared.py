@@ -19,7 +19,7 @@ A = relation(20000, "a", id=INT8, v=TEXT)
 
 
 def prepared(engine: Engine, gid: str) -> None:
-    """Inserts one row and updates another."""
+    """Prepare a transaction that inserts one row and updates another."""
     transaction = engine.begin(DATABASE)
     transaction.append(A, rows(A, (2, "y")))
     change(transaction, A, "id = 1", v="'changed'")

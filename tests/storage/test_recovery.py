@@ -1,4 +1,4 @@
-"""After a crash at any moment the tables hold what the log says, and the directory contains nothing else."""
+"""After a crash at any moment the tables contain the rows of the log, and the directory contains nothing else."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from headgate.storage.location import data_location
 
 
 def again(engine: Engine) -> Engine:
-    """The engine of a node that starts on the directory that another left."""
+    """Start an engine on the directory that another one has left."""
     return Engine(engine.settings, engine.catalog, engine.data_dir, session=engine.spark)
 
 
@@ -53,7 +53,10 @@ def test_recovery_removes_uncommitted_writes_and_incomplete_tables(engine: Engin
 
 
 def _written_until_killed(directory: Path, settings: dict[str, str], acknowledged: int, delay: float) -> int:
-    """Runs the writer, kills it a moment after it acknowledged so many transactions; the number of the last acknowledged."""
+    """Run the writer, and kill it shortly after it has acknowledged `count` transactions.
+
+    Return the number of the last acknowledged one.
+    """
     command = [sys.executable, "-m", "tests.storage.crash", str(directory), json.dumps(settings)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
     assert process.stdout is not None

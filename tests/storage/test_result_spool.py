@@ -1,4 +1,4 @@
-"""A result is the same whether it is collected or passed through files, whoever writes them, and no file is left."""
+"""A result is the same whether it is collected or passed through files, by any writer, and no file is left."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_result_passed_through_files_equals_the_collected_one(spark, tmp_path, m
 
 
 def doubled(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Return a kernel's batches of some rows: it makes none of rows below 1,000 and fails at 9,000."""
+    """Return the batches of a kernel for some rows. It returns none for rows below 1,000, and fails at row 9,000."""
     for batch in batches:
         numbers = batch.column(0).filter(pc.greater_equal(batch.column(0), 1_000))
         if pc.any(pc.equal(numbers, 9_000)).as_py():

@@ -17,7 +17,7 @@ COLUMNS = (Column(1, "a", r.INT4), Column(2, "b", r.TEXT, collation=100), Column
 
 
 def table(oid: int, parent: int = 0, bound: str | None = None, key: tuple[str, str] | None = None) -> Relation:
-    """A relation of the tree; `key`: strategy and columns."""
+    """Return a relation of the tree. `key`: its strategy and columns."""
     partition_key = None if key is None else PartitionKey(key[0], tuple("abn".index(name) + 1 for name in key[1]), "")
     return Relation(
         oid, 1, 1, "s", f"t{oid}", "r" if key is None else "p", COLUMNS, parent=parent, bound=bound, partition_key=partition_key

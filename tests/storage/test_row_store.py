@@ -15,7 +15,7 @@ from headgate.storage.row_store import RowStore
 
 
 def batch(first: int, rows: int) -> pa.RecordBatch:
-    """Rows that tell their numbers."""
+    """Return rows that contain their numbers."""
     numbers = [str(number) for number in range(first, first + rows)]
     return pa.RecordBatch.from_arrays(
         [pa.array(numbers), pa.array([None if int(number) % 3 else number for number in numbers])], names=["0", "1"]
@@ -23,7 +23,7 @@ def batch(first: int, rows: int) -> pa.RecordBatch:
 
 
 def read(store: RowStore, first: int, count: int, *, backward: bool = False) -> list[int]:
-    """The numbers of the rows of a part."""
+    """Return the numbers of the rows of a part."""
     rows = [value for part in store.part(first, count, backward=backward) for value in part.to_pylist()]
     assert all(row["1"] == (None if int(row["0"]) % 3 else row["0"]) for row in rows)
     return [int(row["0"]) for row in rows]

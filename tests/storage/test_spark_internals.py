@@ -1,4 +1,7 @@
-"""Each private class of Spark, PySpark and Py4J that a node uses does what its façade says. A new version of Spark is tried by these first."""
+"""Each private class of Spark, PySpark and Py4J that a node uses behaves as its façade documents.
+
+Run these tests first with a new version of Spark.
+"""
 
 from __future__ import annotations
 
@@ -56,27 +59,27 @@ def test_a_thread_has_one_connection_and_another_thread_has_another(spark: Spark
     spark.range(1).count()
     connections = [gateway.connection(context), gateway.connection(context)]
 
-    def beside() -> None:
+    def count_in_thread() -> None:
         connections.append(gateway.connection(context))
         spark.range(1).count()
         connections.append(gateway.connection(context))
 
-    thread = threading.Thread(target=beside)
+    thread = threading.Thread(target=count_in_thread)
     thread.start()
     thread.join()
-    mine, again, unopened, other = connections
-    assert mine is not None
-    assert mine is again
-    assert unopened is None
-    assert other not in (None, mine)
+    first, second, before_use, after_use = connections
+    assert first is not None
+    assert first is second
+    assert before_use is None
+    assert after_use not in (None, first)
 
 
 def test_objects_of_java_are_counted_and_their_end_is_reported(spark: SparkSession) -> None:
     gc.collect()
     before = gateway.referenced_objects()
-    held = [spark.range(1) for _ in range(20)]
+    frames = [spark.range(1) for _ in range(20)]
     assert gateway.referenced_objects() >= before + 20
-    held.clear()
+    frames.clear()
     gc.collect()
     assert gateway.referenced_objects() < before + 20
     assert gateway.has_unreported(spark.sparkContext)
@@ -187,13 +190,13 @@ def test_the_old_generation_counts_its_collections_and_what_was_alive(spark: Spa
 
 def test_rows_in_memory_are_among_the_bytes_that_spark_accounts_for(spark: SparkSession) -> None:
     context = spark.sparkContext
-    held = spark.range(100_000).select(F.rand()).persist(StorageLevel.MEMORY_ONLY)
+    persisted = spark.range(100_000).select(F.rand()).persist(StorageLevel.MEMORY_ONLY)
     try:
-        held.count()
+        persisted.count()
         with_rows = java_memory.managed_bytes(context)
     finally:
-        held.unpersist(blocking=True)
-    # Not compared with the bytes before: jobs of earlier tests may still hold memory then, and give it back meanwhile.
+        persisted.unpersist(blocking=True)
+    # The bytes are not compared with those before, because jobs of earlier tests may release memory in between.
     assert with_rows > java_memory.managed_bytes(context) + 400_000
 
 
@@ -252,8 +255,8 @@ def test_a_worker_imports_nothing_from_an_archive(spark: SparkSession) -> None:
         import sys
         from zipimport import zipimporter
 
-        held = [place for place, importer in sys.path_importer_cache.items() if isinstance(importer, zipimporter)]
-        yield pa.RecordBatch.from_pydict({"place": pa.array(held, pa.string())})
+        folders = [place for place, importer in sys.path_importer_cache.items() if isinstance(importer, zipimporter)]
+        yield pa.RecordBatch.from_pydict({"place": pa.array(folders, pa.string())})
 
     assert spark.range(1).mapInArrow(archives, "place string").toArrow()["place"].to_pylist() == []
 
@@ -267,7 +270,7 @@ def test_the_classes_that_settings_name_exist_and_the_rule_is_excluded(spark: Sp
 
 @pytest.mark.slow
 def test_java_is_launched_with_its_stderr_and_closed() -> None:
-    """Runs in a process of its own, because PySpark has one Java in a process."""
+    """This runs in a separate process, because PySpark starts one Java in each process."""
     import subprocess
     import sys
 
@@ -279,5 +282,5 @@ def test_java_is_launched_with_its_stderr_and_closed() -> None:
         "process = gateway.process(context)\nsession.stop()\ngateway.close(context, 60)\n"
         "assert process.poll() is not None\nassert b'WARN' in os.fdopen(read_end, 'rb').read()\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
+    completed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert completed.returncode == 0, completed.stderr

@@ -1,4 +1,4 @@
-"""Requests to an object store are as many as docs/object-storage.md counts, and their number does not grow with a table."""
+"""The number of requests to an object store is as docs/object-storage.md states, and does not grow with a table."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def remote(spark: Any, catalog_file: Path, tmp_path: Path, object_store: ObjectS
 
 @pytest.fixture
 def requests(remote: Engine, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], list[str]]:
-    """What is asked of the store while something is done."""
+    """Record the requests to the store inside the context."""
     client, request_log = type(remote.base.fs), []
     send = client._call_s3
 
@@ -83,7 +83,7 @@ def test_cleaning_sends_no_more_requests_after_a_table_has_grown(
     cleaner = Cleaner(remote)
     cleaner.clean(remote.log.end, 3600)
     quiet = requests(lambda: cleaner.clean(remote.log.end, 3600))
-    assert quiet == [LIST] * 3, "what lies beside the versions, when they were written, which there are"
+    assert quiet == [LIST] * 3, "the other files, the times of the versions, and the versions"
     for _number in range(2, 12):
         update(remote, 1)
     assert requests(lambda: cleaner.clean(remote.log.end, 3600)) == quiet
@@ -97,8 +97,8 @@ def test_start_requests_the_versions_of_no_table(remote: Engine, requests: Calla
     for number in range(2, 12):
         insert(remote, number)
     remote.recover()
-    remote.stop()  # or it looks for the lease that is taken from it, beside the other
-    file_cache.open_cache(remote.base.fs, remote.data_dir / "other", 1 << 28)  # as after a start
+    remote.stop()  # otherwise its lease thread would send requests too
+    file_cache.open_cache(remote.base.fs, remote.data_dir / "other", 1 << 28)  # an empty cache, as after a start
     started: list[Engine] = []
     start_requests = requests(lambda: started.append(again(remote))) + requests(started[0].recover)
     assert start_requests.count(GET) <= 3, "the owner's mark and the lease"

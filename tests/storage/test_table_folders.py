@@ -1,4 +1,4 @@
-"""The folders of tables: a message about a file leads to the table of the file."""
+"""A message about a file leads to the table that the file belongs to."""
 
 from __future__ import annotations
 

@@ -37,11 +37,11 @@ DAMAGES: dict[str, tuple[Callable[[Path], Callable[[], object]], str]] = {
     "version is damaged": (lambda folder: changed(max((folder / "_delta_log").glob("*.json")), lambda content: content[:-9]), "damaged"),
     "location is missing": (lambda folder: moved(folder.parents[1]), "headgate.owner"),
 }
-"""What is done to a table's folder, which gives how it is undone, and what the watch says of it."""
+"""Functions that damage a table's folder and return how to undo it, and what the watch reports."""
 
 
-def found(engine: Engine) -> list[tuple[object, str]]:
-    """What cannot be read, after one more look."""
+def unreadable_tables(engine: Engine) -> list[tuple[object, str]]:
+    """Return the tables that cannot be read, after one more check."""
     TableWatch(engine).look()
     return [(subject, text) for work, subject, text in engine.obstacles.all() if work == READING]
 
@@ -55,13 +55,13 @@ def test_unreadable_table_is_named_until_it_is_readable(engine: Engine, damage: 
     if not used:
         engine._make_all_visible()
     hurt, expected_text = DAMAGES[damage]
-    assert found(engine) == []
+    assert unreadable_tables(engine) == []
     undo = hurt(Path(str(engine.path(key))))
-    [(subject, text)] = found(engine)
+    [(subject, text)] = unreadable_tables(engine)
     assert subject == ("data location" if damage == "location is missing" else key)
     assert expected_text in text
     undo()
-    assert found(engine) == []
+    assert unreadable_tables(engine) == []
 
 
 def test_file_that_a_statement_found_damaged_is_read_again_until_it_is_intact(engine: Engine) -> None:
@@ -69,20 +69,20 @@ def test_file_that_a_statement_found_damaged_is_read_again_until_it_is_intact(en
     table = made(engine, relation(20201, "b", id=INT8, v=TEXT), *((number, f"value {number}") for number in range(1000)))
     path = _file(Path(str(engine.path((DATABASE, table.oid)))))
     undo = changed(path, lambda content: content[:500] + bytes([content[500] ^ 1]) + content[501:])
-    assert found(engine) == []  # its data is not read unasked
+    assert unreadable_tables(engine) == []  # its data is not read unasked
     engine.note_unreadable(PostgresError("XX001", f'file "{path}" is damaged or cannot be read'))
-    [(subject, text)] = found(engine)
+    [(subject, text)] = unreadable_tables(engine)
     assert (subject, "is damaged" in text) == ((DATABASE, table.oid), True)
     undo()
-    assert found(engine) == []
+    assert unreadable_tables(engine) == []
 
 
 def test_dropped_table_is_removed_from_the_watch(engine: Engine) -> None:
     engine.recover()
     table = made(engine, relation(20202, "c", id=INT8, v=TEXT), (1, "x"))
     moved(_file(Path(str(engine.path((DATABASE, table.oid))))))
-    assert len(found(engine)) == 1
+    assert len(unreadable_tables(engine)) == 1
     writer = engine.begin(DATABASE)
     writer.ddl.drop(table)
     writer.commit()
-    assert found(engine) == []
+    assert unreadable_tables(engine) == []

@@ -22,8 +22,8 @@ def _threads(spark: SparkSession, begin: str) -> list[int]:
     """Return the priorities of the threads of the JVM whose names begin so."""
     java = gateway.process(spark.sparkContext)
     assert java is not None
-    named = [task for task in Path(f"/proc/{java.pid}/task").iterdir() if (task / "comm").read_text().startswith(begin)]
-    return [os.getpriority(os.PRIO_PROCESS, int(task.name)) for task in named]
+    tasks = [task for task in Path(f"/proc/{java.pid}/task").iterdir() if (task / "comm").read_text().startswith(begin)]
+    return [os.getpriority(os.PRIO_PROCESS, int(task.name)) for task in tasks]
 
 
 def test_task_threads_are_lowered_and_schedulers_are_not(spark: SparkSession) -> None:

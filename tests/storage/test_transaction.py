@@ -1,4 +1,4 @@
-"""A transaction over several tables becomes visible at once or not at all."""
+"""The writes of a transaction to several tables become visible together or not at all."""
 
 from __future__ import annotations
 

@@ -150,11 +150,11 @@ def test_statistics_of_a_file_do_not_depend_on_how_it_is_divided(data: st.DataOb
     texts = st.one_of(st.none(), st.text(max_size=40))
     moments = st.one_of(st.none(), st.datetimes())
     floats = st.one_of(st.none(), st.floats(width=32))
-    drawn = data.draw(st.lists(st.tuples(texts, moments, floats), min_size=1, max_size=12))
-    columns = [list(column) for column in zip(*drawn, strict=True)]
+    values = data.draw(st.lists(st.tuples(texts, moments, floats), min_size=1, max_size=12))
+    columns = [list(column) for column in zip(*values, strict=True)]
     kinds = [pa.string(), pa.timestamp("us"), pa.float32()]
     rows = pa.table([pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)], ["s", "t", "f"])
-    cut = data.draw(st.integers(0, len(drawn)))
+    cut = data.draw(st.integers(0, len(values)))
     pieces = [piece for piece in (rows.slice(0, cut), rows.slice(cut)) if piece.num_rows]
     merged = parquet.merge_statistics([parquet.statistics(piece, {}) for piece in pieces])
     assert merged == parquet.statistics(rows, {})
