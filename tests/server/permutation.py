@@ -122,15 +122,15 @@ class Spec:
         """Return some of the orders of all steps: the same ones for the same seed."""
         steps = self.steps()
         letters = [name for name, session_steps in steps.items() for _ in session_steps]
-        drawn: dict[tuple[str, ...], None] = {}
+        chosen_orders: dict[tuple[str, ...], None] = {}
         chance = random.Random(seed)
         for _ in range(60 * self.take):
             chance.shuffle(letters)
             if len(list(itertools.groupby(letters))) > len(steps):
-                drawn.setdefault(tuple(letters))
-            if len(drawn) == self.take:
+                chosen_orders.setdefault(tuple(letters))
+            if len(chosen_orders) == self.take:
                 break
-        return [tuple(_in_turn(steps, letters_drawn)) for letters_drawn in drawn]
+        return [tuple(_in_turn(steps, letters_drawn)) for letters_drawn in chosen_orders]
 
 
 def _in_turn(steps: dict[str, list[Step]], names: Sequence[str]) -> Iterator[Step]:

@@ -876,39 +876,39 @@ ALONE = {
 _WHO = "SELECT current_user::text, session_user::text, current_setting('is_superuser'), current_setting('role')"
 
 SEQUENCES = {
-    "a role for the session": ("SET ROLE rights_owner", _WHO, "SELECT * FROM secret", "RESET ROLE", _WHO, "SELECT * FROM secret"),
-    "a role that is rolled back": ("BEGIN", "SET ROLE rights_team", _WHO, "ROLLBACK", _WHO),
-    "a role that is committed": ("BEGIN", "SET ROLE rights_team", "COMMIT", _WHO, "DELETE FROM given", "SET ROLE NONE", _WHO),
-    "a local role": ("BEGIN", "SET LOCAL ROLE rights_team", "DELETE FROM given", "COMMIT", _WHO, "DELETE FROM given"),
-    "a local role outside": ("SET LOCAL ROLE rights_team", _WHO),
-    "a savepoint": ("BEGIN", "SAVEPOINT s", "SET ROLE rights_team", _WHO, "ROLLBACK TO s", _WHO, "SELECT * FROM secret", "ROLLBACK", _WHO),
-    "a refused role": ("BEGIN", "SET ROLE rights_boss", _WHO, "ROLLBACK", _WHO),
-    "another session user": ("SET SESSION AUTHORIZATION rights_owner", _WHO, "SET ROLE rights_team", _WHO, "RESET SESSION AUTHORIZATION", _WHO),
-    "no way back up": ("SET SESSION AUTHORIZATION rights_reader", "SET ROLE rights_owner", "SET SESSION AUTHORIZATION rights_owner", _WHO),
-    "a session user that is rolled back": ("BEGIN", "SET SESSION AUTHORIZATION rights_reader", "SET LOCAL ROLE rights_team", "ROLLBACK", _WHO),
+    "SET ROLE for the session": ("SET ROLE rights_owner", _WHO, "SELECT * FROM secret", "RESET ROLE", _WHO, "SELECT * FROM secret"),
+    "SET ROLE rolled back": ("BEGIN", "SET ROLE rights_team", _WHO, "ROLLBACK", _WHO),
+    "SET ROLE committed": ("BEGIN", "SET ROLE rights_team", "COMMIT", _WHO, "DELETE FROM given", "SET ROLE NONE", _WHO),
+    "SET LOCAL ROLE": ("BEGIN", "SET LOCAL ROLE rights_team", "DELETE FROM given", "COMMIT", _WHO, "DELETE FROM given"),
+    "SET LOCAL ROLE outside a transaction": ("SET LOCAL ROLE rights_team", _WHO),
+    "SET ROLE after a savepoint": ("BEGIN", "SAVEPOINT s", "SET ROLE rights_team", _WHO, "ROLLBACK TO s", _WHO, "SELECT * FROM secret", "ROLLBACK", _WHO),
+    "SET ROLE rejected": ("BEGIN", "SET ROLE rights_boss", _WHO, "ROLLBACK", _WHO),
+    "SET SESSION AUTHORIZATION": ("SET SESSION AUTHORIZATION rights_owner", _WHO, "SET ROLE rights_team", _WHO, "RESET SESSION AUTHORIZATION", _WHO),
+    "SET SESSION AUTHORIZATION does not return privileges": ("SET SESSION AUTHORIZATION rights_reader", "SET ROLE rights_owner", "SET SESSION AUTHORIZATION rights_owner", _WHO),
+    "SET SESSION AUTHORIZATION rolled back": ("BEGIN", "SET SESSION AUTHORIZATION rights_reader", "SET LOCAL ROLE rights_team", "ROLLBACK", _WHO),
     "DISCARD ALL": ("SET ROLE rights_team", "DISCARD ALL", _WHO, "SELECT * FROM secret"),
-    "DISCARD ALL within": ("BEGIN", "SET ROLE rights_team", "DISCARD ALL", "ROLLBACK", _WHO),
+    "DISCARD ALL in a transaction": ("BEGIN", "SET ROLE rights_team", "DISCARD ALL", "ROLLBACK", _WHO),
     "RESET ALL": ("SET ROLE rights_team", "RESET ALL", _WHO),
     "set_config": ("SELECT set_config('role', 'rights_team', false)", _WHO, "SELECT set_config('role', 'none', false)", _WHO),
-    "a right that is taken within": ("BEGIN", "REVOKE SELECT ON t FROM rights_reader", "SET ROLE rights_reader", "SELECT * FROM t", "ROLLBACK", "SELECT * FROM t"),
-    "a right that is given within": ("BEGIN", "GRANT SELECT ON secret TO rights_reader", "SET ROLE rights_reader", "SELECT * FROM secret", "ROLLBACK", "SELECT * FROM secret"),
-    "a right that a savepoint takes back": ("BEGIN", "SAVEPOINT s", "GRANT SELECT ON secret TO rights_team", "ROLLBACK TO s", "SET ROLE rights_team", "SELECT * FROM secret", "ROLLBACK"),
-    "an attribute that is taken within": ("BEGIN", "ALTER ROLE CURRENT_USER NOSUPERUSER", _WHO, "SELECT rolname FROM pg_authid WHERE false", "ROLLBACK", _WHO),
-    "a membership that is given within": ("BEGIN", "GRANT rights_owner TO rights_nobody", "SET SESSION AUTHORIZATION rights_nobody", "SELECT * FROM secret", "ROLLBACK"),
-    "a membership that is taken within": ("BEGIN", "SET ROLE rights_owner", "REVOKE rights_team FROM rights_owner", "DELETE FROM given", "SET ROLE rights_team", "ROLLBACK"),
-    "a table that changes hands": ("BEGIN", "ALTER TABLE secret OWNER TO rights_team", "SELECT * FROM secret", "SET ROLE rights_reader", "SELECT * FROM secret", "ROLLBACK"),
+    "a privilege revoked in the transaction": ("BEGIN", "REVOKE SELECT ON t FROM rights_reader", "SET ROLE rights_reader", "SELECT * FROM t", "ROLLBACK", "SELECT * FROM t"),
+    "a privilege granted in the transaction": ("BEGIN", "GRANT SELECT ON secret TO rights_reader", "SET ROLE rights_reader", "SELECT * FROM secret", "ROLLBACK", "SELECT * FROM secret"),
+    "a privilege rolled back to a savepoint": ("BEGIN", "SAVEPOINT s", "GRANT SELECT ON secret TO rights_team", "ROLLBACK TO s", "SET ROLE rights_team", "SELECT * FROM secret", "ROLLBACK"),
+    "an attribute removed in the transaction": ("BEGIN", "ALTER ROLE CURRENT_USER NOSUPERUSER", _WHO, "SELECT rolname FROM pg_authid WHERE false", "ROLLBACK", _WHO),
+    "a membership granted in the transaction": ("BEGIN", "GRANT rights_owner TO rights_nobody", "SET SESSION AUTHORIZATION rights_nobody", "SELECT * FROM secret", "ROLLBACK"),
+    "a membership revoked in the transaction": ("BEGIN", "SET ROLE rights_owner", "REVOKE rights_team FROM rights_owner", "DELETE FROM given", "SET ROLE rights_team", "ROLLBACK"),
+    "a table with a new owner": ("BEGIN", "ALTER TABLE secret OWNER TO rights_team", "SELECT * FROM secret", "SET ROLE rights_reader", "SELECT * FROM secret", "ROLLBACK"),
     "a prepared statement": (
         "PREPARE s AS SELECT who FROM shown ORDER BY a", "EXECUTE s", "SET ROLE rights_owner", "EXECUTE s", "SET ROLE rights_team", "EXECUTE s",
         "RESET ROLE", "EXECUTE s",
     ),
     "a cursor": ("BEGIN", "DECLARE c CURSOR FOR SELECT a FROM rls ORDER BY a", "SET ROLE rights_team", "FETCH ALL FROM c", "ROLLBACK"),
-    "a cursor that stays": ("BEGIN", "DECLARE c CURSOR WITH HOLD FOR SELECT a FROM t ORDER BY a", "COMMIT", "SET ROLE rights_team", "FETCH ALL FROM c", "CLOSE c"),
+    "a cursor WITH HOLD": ("BEGIN", "DECLARE c CURSOR WITH HOLD FOR SELECT a FROM t ORDER BY a", "COMMIT", "SET ROLE rights_team", "FETCH ALL FROM c", "CLOSE c"),
     "a temporary table": ("CREATE TEMP TABLE mine (a int)", "SET ROLE rights_team", "INSERT INTO mine VALUES (1)", "DROP TABLE mine", "RESET ROLE", "DROP TABLE mine"),
     "two-phase": (
         "BEGIN", "SET ROLE rights_team", "PREPARE TRANSACTION '{role}'", _WHO, "RESET ROLE", "ROLLBACK PREPARED '{role}'",
         "SET ROLE rights_team", "ROLLBACK PREPARED '{role}'",
     ),
-    "what a role has set": ("SET ROLE rights_owner", "SHOW work_mem", "SET SESSION AUTHORIZATION rights_nobody", _WHO, "RESET SESSION AUTHORIZATION"),
+    "settings of roles": ("SET ROLE rights_owner", "SHOW work_mem", "SET SESSION AUTHORIZATION rights_nobody", _WHO, "RESET SESSION AUTHORIZATION"),
 }  # fmt: skip
 """Statements that a session of each role runs one after another. All results are compared."""
 
@@ -952,7 +952,7 @@ DIFFERENT_AFTER_REVOKE: dict[tuple[str, str], tuple[object, str]] = {
     **{
         ("SELECT grantee, role_name FROM information_schema.applicable_roles", role): (
             [],
-            "after ROLLBACK TO a savepoint behind which the catalog was changed, system relations are shown as they are now",
+            "after ROLLBACK TO a savepoint since which the catalog has changed, system relations show the current state",
         )
         for role in ("rights_owner", "rights_reader", "rights_heir")
     },
@@ -960,21 +960,21 @@ DIFFERENT_AFTER_REVOKE: dict[tuple[str, str], tuple[object, str]] = {
     **{
         ("CREATE ROLE rights_new", role): (
             "42501",
-            "PostgreSQL judges the first statement by what its session has cached, until it takes a lock",
+            "PostgreSQL checks the first statement by the session's cached privileges, until it acquires a lock",
         )
         for role in ("rights_super", "rights_maker")
     },
 }
 """The results of `REVOKED` that differ from PostgreSQL's, with the reason."""
 
-_EARLY = "rights on what is read are asked for when a statement is read, not when it runs"
+_EARLY = "privileges on relations that are read are checked when a statement is analysed, not when it runs"
 
 DIFFERENT: dict[tuple[str, str], tuple[object, str]] = {
     ("WITH s AS (SELECT * FROM secret) SELECT 1", ""): ("42501", _EARLY),
     ("PREPARE s AS SELECT * FROM secret", ""): ("42501", _EARLY),
     ("CREATE VIEW open.w AS SELECT * FROM secret", "rights_writer"): ("42501", _EARLY),
-    ("ALTER VIEW information_schema.tables RENAME TO mine", "rights_super"): ("42501", "a node's own views stay as they are"),
-    ("DROP OWNED BY CURRENT_USER", "rights_reader"): ("DROP OWNED", "a role gives its rights up; there they stay, with warnings, or are an error"),
+    ("ALTER VIEW information_schema.tables RENAME TO mine", "rights_super"): ("42501", "a node's built-in views cannot be altered"),
+    ("DROP OWNED BY CURRENT_USER", "rights_reader"): ("DROP OWNED", "a role's privileges are revoked; PostgreSQL keeps them with warnings, or raises an error"),
     ("DROP OWNED BY CURRENT_USER", "rights_writer"): ("DROP OWNED", "likewise"),
 }  # fmt: skip
 """The cells that are intended to differ, by statement and role ("" for all): the node's result, and the reason."""

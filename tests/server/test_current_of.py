@@ -22,7 +22,7 @@ def test_current_row_is_that_of_postgresql(postgres: Server, node: Server) -> No
 
 
 def open_cursor(table: str, query: str, *, moved: int = 1, level: str = "READ COMMITTED") -> list[Step]:
-    """Return steps that open a cursor in session a and fetch a row."""
+    """Return steps that begin a transaction of session a, open a cursor and move it."""
     return [("a", f"BEGIN ISOLATION LEVEL {level}"), ("a", f"DECLARE c CURSOR FOR {query}"), ("a", f"MOVE {moved} c")]
 
 
@@ -43,7 +43,7 @@ ROWS = "INSERT INTO t SELECT g, 'r' || g FROM generate_series(1, 9) g"
 
 
 def create_table(play: Play, kind: str, *, on_node: bool) -> None:
-    """Return the step that creates table t."""
+    """Create table t with nine rows."""
     options = " PARTITION BY RANGE (a)" if kind == "partitions" else ""
     if "without vectors" in kind and on_node:
         options = " WITH (deletion_vectors = off)"

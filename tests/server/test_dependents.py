@@ -112,7 +112,7 @@ TWICE: dict[str, tuple[str, str]] = {
 for _what, (_before, _after) in TWICE.items():
     _end = tuple(statement for statement in (f"DROP {_what.split(' ')[0]} IF EXISTS {_what.split(' ', 1)[1]}", _after) if statement)
     PAIRS[f"{_what}, dropped twice"] = Pair(f"DROP {_what}", f"DROP {_what}", _before, _end)
-    PAIRS[f"{_what}, dropped twice if it is there"] = Pair(
+    PAIRS[f"{_what}, dropped twice with IF EXISTS"] = Pair(
         f"DROP {_what}", f"DROP {_what.split(' ')[0]} IF EXISTS {_what.split(' ', 1)[1]}", _before, _end
     )
 

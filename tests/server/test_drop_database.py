@@ -37,8 +37,8 @@ class Script:
         for word, name in names.items():
             query = query.replace(word, name)
         try:
-            done = (session or self.admin).execute(query.encode())
-            self.results.append((text, done.fetchall() if done.description else done.statusmessage))
+            cursor = (session or self.admin).execute(query.encode())
+            self.results.append((text, cursor.fetchall() if cursor.description else cursor.statusmessage))
         except psycopg.Error as error:
             message = str(error.diag.message_primary)
             for word, name in names.items():
@@ -80,8 +80,8 @@ def test_database_with_an_active_slot_cannot_be_dropped(node: Server, postgres: 
                 script.ask("SELECT 1 FROM pg_create_logical_replication_slot('SLOT_2', 'pgoutput', true)", inside)
                 script.ask("DROP DATABASE DB")
             options = ["-o", "proto_version=1", "-o", "publication_names=p"]
-            words = [PG_BIN / "pg_recvlogical", "-d", server.conninfo(script.database), "-S", script.slot, "--start", "-f", "-", *options]
-            with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as receiver:
+            command = [PG_BIN / "pg_recvlogical", "-d", server.conninfo(script.database), "-S", script.slot, "--start", "-f", "-", *options]
+            with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as receiver:
                 active = SLOTS.replace("SLOT", script.slot)
                 until(lambda: script.admin.execute(active.encode()).fetchone() == (True,), "the walsender does not stream")
                 script.ask("DROP DATABASE DB")
@@ -131,9 +131,9 @@ def test_sessions_and_prepared_transactions_that_use_the_database_are_counted(no
             leaving.close()
             return script.results
 
-    with ThreadPoolExecutor() as both:  # each waits some seconds for sessions that might leave, four times
-        ours, native = both.map(run, (node, postgres))
-    assert ours == native
+    with ThreadPoolExecutor() as pool:  # each waits some seconds for sessions that might leave, four times
+        actual, expected = pool.map(run, (node, postgres))
+    assert actual == expected
 
 
 def test_files_of_a_dropped_database_are_removed(node: Server) -> None:

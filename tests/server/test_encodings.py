@@ -46,16 +46,16 @@ def or_message(convert: Any, text: Any) -> Any:
 
 
 def test_every_encoding_has_postgresqls_characters_and_errors(postgres: Server) -> None:
-    drawn = random.Random(23)
+    generator = random.Random(23)
     with psycopg.connect(postgres.conninfo(postgres.new_database())) as session:
         session.execute(CONVERSIONS)  # type: ignore[arg-type]
         for name in CODECS:
             encoding = Encoding(name)
-            codes = [*range(1, 0x180), *drawn.sample([*range(0x180, 0xD800), *range(0xE000, 0x10000)], 250)]
+            codes = [*range(1, 0x180), *generator.sample([*range(0x180, 0xD800), *range(0xE000, 0x10000)], 250)]
             raws = [bytes([byte]) for byte in range(1, 256)]
             if name in CHARACTER:
-                raws += [bytes(drawn.choices(range(1, 256), k=drawn.choice((2, 3, 4)))) for _ in range(400)]
-                raws += [bytes([drawn.randrange(0x81, 0xFF), drawn.randrange(0x40, 0xFF)]) for _ in range(400)]
+                raws += [bytes(generator.choices(range(1, 256), k=generator.choice((2, 3, 4)))) for _ in range(400)]
+                raws += [bytes([generator.randrange(0x81, 0xFF), generator.randrange(0x40, 0xFF)]) for _ in range(400)]
                 raws = [raw for raw in raws if (expected := re.match(CHARACTER[name], raw, re.DOTALL)) is None or expected[0] == raw]
             if name not in ("UTF8", "SQL_ASCII"):
                 for code, expected in session.execute("SELECT * FROM encoded(%s, %s)", [codes, name]):

@@ -53,8 +53,8 @@ def test_catalog_answers_only_what_needs_it(link: psycopg.Connection) -> None:
         "SELECT * FROM pg_class WHERE EXISTS (SELECT 1 FROM t)": False,
         "SELECT bit_xor(1::smallint) FROM pg_am": False,  # DuckDB has no exact form
     }.items():
-        shown = [line for (line,) in link.execute(f"EXPLAIN {query}").fetchall()]  # type: ignore[arg-type]
-        assert (shown == ["Catalog Query"]) == by_catalog, query
+        lines = [line for (line,) in link.execute(f"EXPLAIN {query}").fetchall()]  # type: ignore[arg-type]
+        assert (lines == ["Catalog Query"]) == by_catalog, query
         described = link.execute(query, prepare=True).description  # type: ignore[arg-type]
         assert described, "described as it is run"
 

@@ -1,4 +1,4 @@
-"""CREATE TABLE … WITH (location = …): an existing Delta table becomes a table of the node, and stays where it is."""
+"""CREATE TABLE … WITH (location = …): an existing Delta table becomes a table of the node, and keeps its location."""
 
 from __future__ import annotations
 
@@ -97,11 +97,11 @@ def test_location_that_is_not_a_free_table_is_rejected(session: Session, copied:
 @pytest.mark.on_disk
 def test_second_session_cannot_take_a_location_that_an_open_transaction_has(session: Session, copied: Path) -> None:
     session.sql(f"BEGIN; {create(copied)}")
-    with contextlib.closing(Session(session.conninfo)) as other:
-        fails(other, create(copied, "u"), "55006")
+    with contextlib.closing(Session(session.conninfo)) as second_session:
+        fails(second_session, create(copied, "u"), "55006")
         session.sql("ROLLBACK")
-        other.sql(create(copied, "u"))
-        assert other.sql(ROWS + "u") == "1:x 2:y"
+        second_session.sql(create(copied, "u"))
+        assert second_session.sql(ROWS + "u") == "1:x 2:y"
 
 
 @pytest.mark.on_disk

@@ -115,7 +115,7 @@ def test_full_disk_is_reported_as_53100_and_the_node_continues(node: NodeServer,
     postgres.drop_slot(source, "sub")
     disk.fill()
     node.stop()
-    node.start()  # with what is kept for that
+    node.start()  # the start uses the reserved disk space
     disk.free()
     with psycopg.connect(node.conninfo(), autocommit=True) as session:
         assert [sorted(session.execute(f"SELECT * FROM {name}".encode()).fetchall()) for name in "abr"] == rows_after

@@ -121,9 +121,9 @@ def targets(messages: list[bytes], folder: Path) -> dict[str, tuple[Callable[[by
     file = folder / "file"
 
     def packet(data: bytes) -> None:
-        ours, theirs = socket.socketpair()
-        connection = Connection(ours)
-        with ours, theirs:
+        server, client = socket.socketpair()
+        connection = Connection(server)
+        with server, client:
             parameters = startup._parameters(connection, struct.unpack("!i", data[:4].ljust(4, b"\0"))[0], data[4:])
             if parameters is not None:
                 startup._startup_settings(parameters)
@@ -131,13 +131,13 @@ def targets(messages: list[bytes], folder: Path) -> dict[str, tuple[Callable[[by
         connection.close()
 
     def stream(data: bytes) -> None:
-        ours, theirs = socket.socketpair()
-        connection = Connection(ours)
+        server, client = socket.socketpair()
+        connection = Connection(server)
         connection.authenticated = True
         try:
-            with ours, theirs:
-                theirs.sendall(data[:60_000])
-                theirs.shutdown(socket.SHUT_WR)
+            with server, client:
+                client.sendall(data[:60_000])
+                client.shutdown(socket.SHUT_WR)
                 while connection.poll(0.1) is not None:
                     pass
         finally:

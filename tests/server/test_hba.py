@@ -102,14 +102,14 @@ def shown(server: Server) -> list[tuple[object, ...]]:
 
 
 def test_each_line_is_read_as_postgresql_reads_it(node: Server, postgres: Server) -> None:
-    with access(node, FILE, **INCLUDED) as ours, access(postgres, FILE, **INCLUDED) as theirs:
+    with access(node, FILE, **INCLUDED) as node_rules, access(postgres, FILE, **INCLUDED) as postgres_rules:
         actual, expected = shown(node), shown(postgres)
-    path = [(str(ours.parent), "DIR"), (str(theirs.parent), "DIR")]
-    for mine, native in zip(actual, expected, strict=True):
-        assert [told(value, path) for value in mine] == [told(value, path) for value in native]
+    path = [(str(node_rules.parent), "DIR"), (str(postgres_rules.parent), "DIR")]
+    for node_value, native in zip(actual, expected, strict=True):
+        assert [comparable(value, path) for value in node_value] == [comparable(value, path) for value in native]
 
 
-def told(value: object, paths: list[tuple[str, str]]) -> object:
+def comparable(value: object, paths: list[tuple[str, str]]) -> object:
     """Return the message without the name of the data directory."""
     for path, name in paths:
         value = value.replace(path, name) if isinstance(value, str) else value
@@ -143,8 +143,8 @@ def test_each_map_is_read_as_postgresql_reads_it(node: Server, postgres: Server)
         names.append((str(server.data), "DIR"))
         path.write_text(maps_before)
         (server.data / "users").unlink()
-    for mine, native in zip(*mappings, strict=True):
-        assert [told(value, names) for value in mine] == [told(value, names) for value in native]
+    for node_value, native in zip(*mappings, strict=True):
+        assert [comparable(value, names) for value in node_value] == [comparable(value, names) for value in native]
 
 
 def test_invalid_maps_are_logged_and_the_old_ones_stay_in_force(server: Server) -> None:

@@ -130,10 +130,10 @@ def test_steps_are_grouped_into_transactions() -> None:
 
 
 def test_permutations_are_distinct_keep_the_order_of_sessions_and_are_reproducible() -> None:
-    drawn = SPEC.permutations("seed")
-    assert len(drawn) == len(set(drawn)) == 40
-    assert drawn == SPEC.permutations("seed")
-    assert drawn != SPEC.permutations("another")
-    for order in drawn:
+    permutations = SPEC.permutations("seed")
+    assert len(permutations) == len(set(permutations)) == 40
+    assert permutations == SPEC.permutations("seed")
+    assert permutations != SPEC.permutations("another")
+    for order in permutations:
         assert [step.number for step in order if step.session == "a"] == [1, 2, 3]
         assert [step.session for step in order] not in ([*"aaabbc"], [*"bbaaac"], [*"cbbaaa"])

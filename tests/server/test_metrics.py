@@ -1,4 +1,4 @@
-"""Metrics have the numbers of pg_stat_*, whatever the names, and their port cannot be used to harm the node."""
+"""Metrics have the numbers of pg_stat_*, for objects with any names, and their port cannot be used to harm the node."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_metrics_have_the_numbers_of_the_servers(postgres: Server, spare_node) -
     until(lambda: node.psql(subscribing, "SELECT bool_and(srsubstate = 'r') FROM pg_subscription_rel") == "t")
     node.psql(
         subscribing, f"SELECT pg_create_logical_replication_slot('slot_{subscribing}', 'pgoutput')"
-    )  # behind the copy, which is not judged
+    )  # after the copy, which the filter's counters do not include
     postgres.psql(
         publisher,
         """INSERT INTO "odd ""\\ name" SELECT i, i FROM generate_series(101, 120) i; UPDATE "odd ""\\ name" SET v = 'x' WHERE id <= 5""",
@@ -70,8 +70,8 @@ def test_metrics_have_the_numbers_of_the_servers(postgres: Server, spare_node) -
     until(lambda: scraped(port)["headgate_subscription_skipped_rows_total", subscribing, f"s_{subscribing}"] == 1)
     options = "'proto_version', '1', 'publication_names', 'few'"
     node.psql(subscribing, f"SELECT count(*) FROM pg_logical_slot_get_binary_changes('slot_{subscribing}', NULL, NULL, {options})")
-    judged = ("headgate_publication_judged_rows_total", subscribing, "few")
-    samples = until(lambda: samples if (samples := scraped(port))[judged] else None, "the publication's rows are not counted")
+    sample = ("headgate_publication_judged_rows_total", subscribing, "few")
+    samples = until(lambda: samples if (samples := scraped(port))[sample] else None, "the publication's rows are not counted")
     table, subscription = (subscribing, f"s_{subscribing}", 'public.odd "\\ name'), (subscribing, f"s_{subscribing}")
 
     def told(sql: str) -> float:
@@ -91,7 +91,7 @@ def test_metrics_have_the_numbers_of_the_servers(postgres: Server, spare_node) -
     assert samples["headgate_subscription_lag_seconds", *subscription] < 10
     stages = {key[2] for key in samples if key[0] == "headgate_subscription_stage_seconds_total" and key[3] == subscription[1]}
     assert stages == {"decode", "merge", "commit", "copy"}
-    assert samples[judged] == 26
+    assert samples[sample] == 26
     assert samples["headgate_publication_kept_rows_total", subscribing, "few"] == 10
     assert samples["headgate_publication_dropped_rows_total", subscribing, "few"] == 16
     slots = "FROM pg_stat_replication_slots WHERE slot_name = 'slot_" + subscribing + "'"
@@ -168,7 +168,7 @@ def test_silent_clients_of_the_port_block_no_other_client(served) -> None:
         idle = [stack.enter_context(socket.create_connection(("127.0.0.1", scrape.port))) for _ in range(scraping.MOST * 4)]
         for client in idle[: scraping.MOST]:
             with contextlib.suppress(OSError):
-                client.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")  # and never reads
+                client.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")  # and never read the response
         assert get(scrape.port)[0] == 200
         assert len(scrape._clients) <= scraping.MOST
         assert threading.active_count() == threads_before
@@ -193,7 +193,7 @@ def test_invalid_request_is_rejected(served) -> None:
 def test_idle_connection_is_closed_and_metrics_are_cached(served, monkeypatch) -> None:
     scrape, gathered = served
     with monkeypatch.context() as patch:
-        patch.setattr(scraping, "SECONDS", 0.5)  # counts from the accept
+        patch.setattr(scraping, "SECONDS", 0.5)  # the time counts from the accept
         with socket.create_connection(("127.0.0.1", scrape.port), timeout=20) as client:
             client.sendall(b"GET /met")
             assert client.recv(100) == b""

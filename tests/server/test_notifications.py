@@ -73,7 +73,7 @@ def test_notifications_are_in_the_encoding_of_the_listener(links: list[psycopg.C
 
 
 def tell(session: psycopg.Connection, statements: str, times: int, *, at_once: bool) -> None:
-    """Send notifications repeatedly: different ones in one transaction each, or the same one in many transactions."""
+    """Run the statements repeatedly: with a different payload each time in one transaction, or unchanged in separate transactions."""
     for number in range(times):
         session.execute(statements.replace("x'", f"y{number}'").encode() if at_once else statements.encode())
         if not at_once:
@@ -85,7 +85,7 @@ def test_notifications_for_a_session_that_does_not_read_are_limited(node: Server
     database = node.new_database()
     with psycopg.connect(node.conninfo(database), autocommit=True) as listens, psycopg.connect(node.conninfo(database)) as tells:
         listens.execute("LISTEN news")
-        listens.execute("BEGIN")  # whatever comes, it is not told before the end
+        listens.execute("BEGIN")  # notifications are delivered only after the transaction
         notifications = ";".join(f"NOTIFY news, '{number}{'x' * 7000}'" for number in range(500))
         refused = pytest.raises(psycopg.errors.ProgramLimitExceeded, match="too many notifications in the NOTIFY queue")
         with refused:

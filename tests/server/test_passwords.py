@@ -26,7 +26,7 @@ PASSWORDS = [
 
 
 @pytest.fixture
-def kept(server: Server) -> Iterator[Callable[[str], str]]:
+def stored_hash(server: Server) -> Iterator[Callable[[str], str]]:
     """Return the hash that a server stores for the password of `CREATE ROLE … PASSWORD`."""
     with psycopg.connect(server.conninfo(), autocommit=True) as session, psycopg.ClientCursor(session) as cursor:
         cursor.execute("CREATE ROLE kept")
@@ -41,10 +41,10 @@ def kept(server: Server) -> Iterator[Callable[[str], str]]:
         cursor.execute("DROP ROLE kept")
 
 
-def test_password_is_prepared_as_in_postgresql(kept: Callable[[str], str]) -> None:
+def test_password_is_prepared_as_in_postgresql(stored_hash: Callable[[str], str]) -> None:
     wrong = []
     for text in PASSWORDS:
-        verifier = Verifier.parse(kept(text))
+        verifier = Verifier.parse(stored_hash(text))
         assert verifier is not None
         if Verifier.of_password(text, verifier.salt) != verifier:
             wrong.append(text)
@@ -63,8 +63,8 @@ HASHES = [
 
 
 @pytest.mark.parametrize("text", HASHES)
-def test_stored_hash_is_kept_and_anything_else_is_hashed(kept: Callable[[str], str], text: str) -> None:
-    stored = kept(text)
+def test_stored_hash_is_kept_and_anything_else_is_hashed(stored_hash: Callable[[str], str], text: str) -> None:
+    stored = stored_hash(text)
     assert (stored == text) == (password.kind(text) is not PasswordKind.PLAIN)
     assert stored == text or stored.startswith("SCRAM-SHA-256$4096:")
 
@@ -123,11 +123,11 @@ def test_authentication_method_accepts_the_passwords_that_it_can_check(asking: S
         ("md", "md5"): True, ("md", "scram"): False, ("md", "password"): True, ("sc", "md5"): True, ("sc", "scram"): True, ("sc", "password"): True,
     }  # fmt: skip
     for method in ("md5", "scram", "password"):
-        assert not let_in("md", f"m_{method}", password.md5("geheim", "md"))  # the hash was taken for the password
+        assert not let_in("md", f"m_{method}", password.md5("geheim", "md"))  # the hash is not accepted as a password
         assert not let_in("no", f"m_{method}", "x")
 
 
-def asked_salt(server: Server, user: str) -> bytes:
+def salt_of(server: Server, user: str) -> bytes:
     """Return the salt that the server sends for an unknown role."""
     body = struct.pack("!i", 3 << 16) + f"user\0{user}\0database\0m_scram\0\0".encode()
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as plain:
@@ -139,16 +139,16 @@ def asked_salt(server: Server, user: str) -> bytes:
         return plain.recv(1000).split(b",s=")[1].split(b",")[0]
 
 
-@pytest.mark.slow  # a restart; what it needs is in the catalog
+@pytest.mark.slow  # restarts a node; the next test checks the catalog without a restart
 def test_salt_of_an_unknown_role_is_the_same_after_a_restart(spare_node: Callable[..., Server]) -> None:
     node = spare_node()
     (node.data / "pg_hba.conf").write_text("host m_scram all all scram-sha-256\nhost all all all trust\n")
     node.psql("postgres", "SELECT pg_reload_conf()")
     until(lambda: node.psql("postgres", "SELECT count(*) FROM pg_hba_file_rules") == "2", "not read")
-    salts_before = [asked_salt(node, user) for user in ("nobody", "noone")]
+    salts_before = [salt_of(node, user) for user in ("nobody", "noone")]
     assert salts_before[0] != salts_before[1]
     node.restart()
-    assert [asked_salt(node, user) for user in ("nobody", "noone")] == salts_before
+    assert [salt_of(node, user) for user in ("nobody", "noone")] == salts_before
 
 
 def test_secret_for_the_salts_of_unknown_roles_is_persisted(catalog_file: Path, tmp_path: Path) -> None:

@@ -36,17 +36,17 @@ def beyond(postgres: Server, node: Server, names: list[str]) -> list[str]:
     reachable = []
     with (
         psycopg.connect(postgres.conninfo(), autocommit=True) as native,
-        psycopg.connect(node.conninfo(node.new_database()), autocommit=True) as ours,
+        psycopg.connect(node.conninfo(node.new_database()), autocommit=True) as node_session,
     ):
-        for session in (native, ours):
+        for session in (native, node_session):
             session.execute("CREATE TABLE IF NOT EXISTS t (a text)")
         known_names = "SELECT proname::text FROM pg_proc UNION SELECT word FROM pg_get_keywords() WHERE catcode IN ('R', 'T')"
-        theirs = {name for (name,) in native.execute(known_names)}
-        for name in sorted(set(names) - theirs):
+        known = {name for (name,) in native.execute(known_names)}
+        for name in sorted(set(names) - known):
             quoted = '"' + name.replace('"', '""') + '"'
             for form in FORMS:
                 statement = form.format(quoted)
-                if state(native, statement) == "42883" and (sqlstate := state(ours, statement)) != "42883":
+                if state(native, statement) == "42883" and (sqlstate := state(node_session, statement)) != "42883":
                     reachable.append(f"{statement}: {sqlstate}")
         native.execute("DROP TABLE t")
     return reachable

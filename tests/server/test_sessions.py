@@ -106,7 +106,7 @@ def test_prepared_statement_whose_columns_have_changed_is_rejected(server: Serve
         ask = lambda: session.execute("SELECT * FROM t WHERE a = %s", [1], prepare=True).fetchall()  # noqa: E731
         write = lambda: session.execute("UPDATE t SET a = a WHERE a = %s", [1], prepare=True).statusmessage  # noqa: E731
         assert (ask(), write()) == ([], "UPDATE 0")
-        server.psql(database, f"ALTER TABLE t {alteration}")  # psycopg prepares anew behind an ALTER of its own
+        server.psql(database, f"ALTER TABLE t {alteration}")  # psycopg prepares again after an ALTER in the same session
         for again in (ask, lambda: session.execute("EXECUTE s")):
             with pytest.raises(psycopg.errors.FeatureNotSupported, match="cached plan must not change result type"):
                 again()

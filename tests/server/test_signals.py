@@ -26,5 +26,5 @@ print("handled")
 
 
 def test_signal_delivered_to_another_thread_is_handled_immediately() -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=20, env={**os.environ})
-    assert done.stdout == "handled\n", done.stderr
+    completed = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=20, env={**os.environ})
+    assert completed.stdout == "handled\n", completed.stderr

@@ -14,7 +14,7 @@ from headgate.sql.parser import Statement
 SMALL = PreparedStatement("s", "SELECT 1", None, (), None)
 
 
-def kept(pool: Pool) -> Kept[PreparedStatement]:
+def prepared_statements(pool: Pool) -> Kept[PreparedStatement]:
     """Return the prepared statements of another session."""
     return Kept[PreparedStatement](Share(pool))
 
@@ -35,7 +35,7 @@ def test_memory_of_closed_or_replaced_statements_is_released() -> None:
 
 def test_all_sessions_together_have_a_limit() -> None:
     pool = Pool(3 * SMALL.weight)
-    first, second = kept(pool), kept(pool)
+    first, second = prepared_statements(pool), prepared_statements(pool)
     for name in "abc":
         first.keep(name, SMALL)
     with pytest.raises(PostgresError, match="out of memory"):
@@ -47,7 +47,7 @@ def test_all_sessions_together_have_a_limit() -> None:
 def test_large_unnamed_statement_counts_until_it_is_replaced() -> None:
     pool = Pool(3 * LIGHT)
     heavy = PreparedStatement("", "", Statement(None, "", 0, 0, weight=2 * LIGHT), (), None)
-    first, second = kept(pool), kept(pool)
+    first, second = prepared_statements(pool), prepared_statements(pool)
     first.keep("", heavy)
     with pytest.raises(PostgresError, match="out of memory"):
         second.keep("", heavy)
@@ -73,7 +73,7 @@ def test_one_large_unnamed_statement_or_parameter_is_accepted(node: Server) -> N
         long = b"SELECT length('" + b"x" * 8_000_000 + b"') + length($1)"
         result = session.pgconn.exec_params(long, [b"12"])
         assert (result.error_message, result.get_value(0, 0)) == (b"", b"8000002")
-        # a row that is added, which is nothing to Java: how much that may take depends on what else it does
+        # the row is inserted by the driver, because Java's limit depends on its other work
         session.execute("CREATE TABLE kept (b bytea)")
         for parameter, form in ((b"\\x" + b"00" * 62_000_000, 0), (b"\0" * 70_000_000, 1)):
             result = session.pgconn.exec_params(b"INSERT INTO kept VALUES ($1)", [parameter], param_formats=[form])

@@ -115,7 +115,7 @@ def test_statistics_can_be_reset_for_a_statement_and_for_a_database(session: psy
     assert counted(session, "SELECT $1 %") == []
 
 
-def test_only_superusers_can_reset_and_null_is_no_statement(session: psycopg.Connection[Any]) -> None:
+def test_only_superusers_can_reset_and_null_names_no_statement(session: psycopg.Connection[Any]) -> None:
     session.execute("CREATE ROLE forgetful; SELECT 2 AS lasting")
     session.execute("SELECT pg_stat_statements_reset(0, 0, NULL)")
     session.execute("SET ROLE forgetful")

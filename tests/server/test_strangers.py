@@ -75,7 +75,7 @@ def test_pools_that_reject_clients_subscribers_and_slots_are_reported_as_starved
     with ExitStack() as stack:
         for _ in range(6):
             stack.enter_context(psycopg.connect(node.conninfo()))
-        for _ in range(4):  # beside the clients, as in PostgreSQL
+        for _ in range(4):  # walsenders do not count as clients, as in PostgreSQL
             walsender = pq.PGconn.connect(subscriber)
             stack.callback(walsender.finish)
             assert walsender.status == pq.ConnStatus.OK
@@ -94,21 +94,21 @@ def test_pools_that_reject_clients_subscribers_and_slots_are_reported_as_starved
 
 @pytest.mark.parametrize("kind", ["p", "Q", "P", "d"])
 def test_large_message_of_an_unauthenticated_client_is_rejected(kind: str) -> None:
-    ours, theirs = socket.socketpair()
-    connection = Connection(ours)
-    with ours, theirs:
-        theirs.sendall(kind.encode() + struct.pack("!i", 0x3FFFFFFF))
+    server, client = socket.socketpair()
+    connection = Connection(server)
+    with server, client:
+        client.sendall(kind.encode() + struct.pack("!i", 0x3FFFFFFF))
         with pytest.raises(ConnectionBroken, match="invalid message length"):
             connection.poll(5)
     connection.close()
 
 
 def test_authenticated_client_may_send_a_large_message() -> None:
-    ours, theirs = socket.socketpair()
-    connection = Connection(ours)
+    server, client = socket.socketpair()
+    connection = Connection(server)
     connection.authenticated = True
-    with ours, theirs:
-        theirs.sendall(b"Q" + struct.pack("!i", 20_004) + b"x" * 20_000)
+    with server, client:
+        client.sendall(b"Q" + struct.pack("!i", 20_004) + b"x" * 20_000)
         received = connection.poll(5)
     connection.close()
     assert received is not None

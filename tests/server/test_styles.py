@@ -34,9 +34,11 @@ def test_statements_print_the_same_as_in_postgresql(
 
 def test_styles_of_the_start_up_packet_and_of_the_server_apply_and_reset_restores_them(node: Server) -> None:
     query = "SELECT date '03/02/2011', (date '2011-02-03')::text, interval '1 day'"
-    words = [PG_BIN / "psql", "-X", "-q", "-At", "-d", node.conninfo(), "-c", f"SET datestyle = german; RESET datestyle; {query}"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, env={**os.environ, "PGDATESTYLE": "SQL, DMY"}, check=True)
-    assert done.stdout == "03/02/2011|03/02/2011|1 day\n"
+    command = [PG_BIN / "psql", "-X", "-q", "-At", "-d", node.conninfo(), "-c", f"SET datestyle = german; RESET datestyle; {query}"]
+    completed = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, env={**os.environ, "PGDATESTYLE": "SQL, DMY"}, check=True
+    )
+    assert completed.stdout == "03/02/2011|03/02/2011|1 day\n"
     node.psql("postgres", "ALTER SYSTEM SET datestyle = 'German'; ALTER SYSTEM SET intervalstyle = 'iso_8601'; SELECT pg_reload_conf()")
     try:
         with psycopg.connect(node.conninfo(options="-cdatestyle=mdy")) as connection:
@@ -77,11 +79,24 @@ def test_stream_is_printed_in_the_style_of_its_own_connection(server: Server) ->
         ("-c datestyle=German -c intervalstyle=iso_8601", (b"03.02.2011", b"P1D", b"{03.02.2011}")),
         ("-c datestyle=ISO -c intervalstyle=postgres", (b"2011-02-03", b"1 day", b"{2011-02-03}")),
     ):
-        words = [PG_BIN / "pg_recvlogical", "-d", server.conninfo(database), "-S", slot, "--start", "-f", "-", "--no-loop", "-n", "-E", end]
-        words += ["-o", "proto_version=1", "-o", "publication_names=p", "-s", "0", "-F", "0"]
-        done = subprocess.run(words, stdout=subprocess.PIPE, timeout=60, env={**os.environ, "PGOPTIONS": options}, check=False)
-        assert all(word in done.stdout for word in expected), (options, done.stdout)
-        assert b"2009" not in done.stdout
+        command = [
+            PG_BIN / "pg_recvlogical",
+            "-d",
+            server.conninfo(database),
+            "-S",
+            slot,
+            "--start",
+            "-f",
+            "-",
+            "--no-loop",
+            "-n",
+            "-E",
+            end,
+        ]
+        command += ["-o", "proto_version=1", "-o", "publication_names=p", "-s", "0", "-F", "0"]
+        completed = subprocess.run(command, stdout=subprocess.PIPE, timeout=60, env={**os.environ, "PGOPTIONS": options}, check=False)
+        assert all(word in completed.stdout for word in expected), (options, completed.stdout)
+        assert b"2009" not in completed.stdout
         server.drop_slot(database, slot)
         server.psql(database, f"SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput')")
         server.psql(

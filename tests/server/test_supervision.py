@@ -43,8 +43,8 @@ def few_descriptors(pid: int, spare: int) -> Iterator[None]:
 
 
 def status(node: Server) -> tuple[int, dict[str, Any]]:
-    done = subprocess.run([*HEADGATE, "status", "-D", str(node.data), "--json"], capture_output=True, text=True, timeout=60)
-    return done.returncode, json.loads(done.stdout)
+    completed = subprocess.run([*HEADGATE, "status", "-D", str(node.data), "--json"], capture_output=True, text=True, timeout=60)
+    return completed.returncode, json.loads(completed.stdout)
 
 
 def exhaust(node: Server) -> list[psycopg.Connection[Any]]:
@@ -61,13 +61,13 @@ def exhaust(node: Server) -> list[psycopg.Connection[Any]]:
 def test_node_without_descriptors_accepts_connections_again_when_some_are_free(own_node: Callable[..., Server]) -> None:
     node = own_node()
     with psycopg.connect(node.conninfo(), autocommit=True) as session:
-        session.execute("SELECT 1")  # what the first statement of a node reads of its program takes descriptors
+        session.execute("SELECT 1")  # the first statement of a node loads modules, which needs descriptors
         with few_descriptors(node.pid, SPARE):
             sessions = exhaust(node)
             code, report = status(node)
             assert (code, report["running"], report["accepting"]) == (3, False, False)
             assert session.execute("SELECT 1").fetchone() == (1,)
-            with few_descriptors(node.pid, 0):  # the node ended when it was asked for its status
+            with few_descriptors(node.pid, 0):  # a status request without descriptors must not end the node
                 os.kill(node.pid, signal.SIGUSR1)
                 until(lambda: "could not write the node's status" in node.log(), "the status request is not logged")
             for connection in sessions:
@@ -135,13 +135,13 @@ def test_node_without_descriptors_does_not_take_java_for_dead() -> None:
 
 def test_failed_work_is_logged_and_restarted(caplog: pytest.LogCaptureFixture) -> None:
     runs: list[int] = []
-    done = threading.Event()
+    finished = threading.Event()
 
     def work() -> None:
         runs.append(len(runs))
         if len(runs) < 3:
             raise OSError(24, "Too many open files")
-        done.wait(10)
+        finished.wait(10)
 
     thread = Supervised("patient", work, patience=10)
     with caplog.at_level(logging.ERROR):
@@ -150,7 +150,7 @@ def test_failed_work_is_logged_and_restarted(caplog: pytest.LogCaptureFixture) -
     assert (thread.health().running, thread.health().failures, thread.health().error) == (True, 2, None)
     records = [record for record in caplog.records if 'background thread "patient" failed' in record.getMessage()]
     assert [record.exc_info is not None for record in records] == [True, True]
-    done.set()
+    finished.set()
     thread.stop()
     assert not thread.health().running
 

@@ -22,7 +22,7 @@ def test_rows_are_counted_by_operation(server: Server) -> None:
     expected = "t|1015|102|60|955\nuntouched|0|0|0|0"
     until(
         lambda: server.psql(database, COUNTS) == expected, "the counts are not as expected"
-    )  # PostgreSQL's sessions tell them when they end
+    )  # PostgreSQL's sessions report their counts when they end
     server.psql(database, "BEGIN; DELETE FROM t; ROLLBACK; DROP TABLE untouched; TRUNCATE t")
     until(
         lambda: server.psql(database, COUNTS).endswith("|0") and "untouched" not in server.psql(database, COUNTS),

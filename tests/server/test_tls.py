@@ -78,8 +78,8 @@ def node(spare_node: Callable[..., Server], authority: Authority) -> Iterator[No
 
 def verified(node: Server, authority: Authority, user: str = "bob", **more: str) -> str:
     """Return a connection string of a client that verifies the server's certificate."""
-    words = {"host": "localhost", "sslmode": "verify-full", "sslrootcert": str(authority.root), "password": "geheim", **more}
-    return node.conninfo(user=user, **words)
+    parameters = {"host": "localhost", "sslmode": "verify-full", "sslrootcert": str(authority.root), "password": "geheim", **more}
+    return node.conninfo(user=user, **parameters)
 
 
 def own(authority: Authority, name: str) -> dict[str, str]:
@@ -96,9 +96,11 @@ def test_clients_connect_with_verified_name_and_channel_binding(node: NodeServer
             True,
             None,
         )
-    done = subprocess.run([PG_BIN / "psql", "-X", "-At", "-d", info, "-c", r"\conninfo", "-c", "SELECT 1"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "SSL connection (protocol: TLSv1.3" in done.stdout
+    completed = subprocess.run(
+        [PG_BIN / "psql", "-X", "-At", "-d", info, "-c", r"\conninfo", "-c", "SELECT 1"], capture_output=True, text=True
+    )
+    assert completed.returncode == 0, completed.stderr
+    assert "SSL connection (protocol: TLSv1.3" in completed.stdout
     with psycopg.connect(verified(node, authority, channel_binding="require", ssl_max_protocol_version="TLSv1.2")) as session:
         assert session.execute("SELECT version FROM pg_stat_ssl WHERE pid = pg_backend_pid()").fetchone() == ("TLSv1.2",)
     with psycopg.connect(node.conninfo(user="bob", password="geheim", sslmode="disable")) as session:
@@ -147,7 +149,7 @@ def test_client_rejects_an_unknown_server_certificate(node: NodeServer, authorit
         psycopg.connect(verified(node, stranger))
     until(
         lambda: log.matching("could not accept SSL connection: "), "the rejection is not logged"
-    )  # its alert, if that came before the end
+    )  # the client's alert, if it arrived before the connection ended
 
 
 def test_certificate_admits_no_other_role(node: NodeServer, authority: Authority) -> None:
@@ -259,9 +261,9 @@ def test_unencrypted_bytes_before_the_handshake_are_rejected(node: NodeServer) -
 
 def test_handshake_that_does_not_proceed_ends_after_authentication_timeout(authority: Authority) -> None:
     context = Tls.load(Settings.of(files(authority)), authority.folder)
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        connection = Connection(ours)
+    server, client = socket.socketpair()
+    with server, client:
+        connection = Connection(server)
         with pytest.raises(TimeoutError):
             connection.start_tls(context, 0)
         connection.close()
@@ -389,8 +391,8 @@ def test_service_and_password_files_are_read_as_by_libpq(
 ) -> None:
     (tmp_path / "password").write_text(f"localhost:{node.port}:*:bob:geheim\n")
     (tmp_path / "password").chmod(0o600)
-    words = {"passfile": str(tmp_path / "password"), "channel_binding": "require"}
-    conninfo = verified(node, authority, **words).replace("password=geheim ", "")
+    parameters = {"passfile": str(tmp_path / "password"), "channel_binding": "require"}
+    conninfo = verified(node, authority, **parameters).replace("password=geheim ", "")
     (tmp_path / "service").write_text("[secure]\n" + "\n".join(conninfo.split()) + "\n")
     monkeypatch.setenv("PGSERVICEFILE", str(tmp_path / "service"))
     with Link.open("service=secure", "test", replication=False) as link:
@@ -483,13 +485,13 @@ def test_channel_binding_data_uses_the_hash_of_the_signature(tmp_path: Path) -> 
 
 def test_data_buffered_in_tls_is_noticed(authority: Authority) -> None:
     """Several messages in one record, and one message in several records, work as without TLS."""
-    ours, theirs = socket.socketpair()
+    server_socket, client_socket = socket.socketpair()
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.load_verify_locations(authority.root)
     messages_sent: list[bytes] = []
 
     def talk() -> None:
-        with client.wrap_socket(theirs, server_hostname="localhost") as wrapped:
+        with client.wrap_socket(client_socket, server_hostname="localhost") as wrapped:
             wrapped.sendall(b"Q\0\0\0\x04" * 3)
             for byte in b"Q\0\0\0\x06ab":
                 wrapped.sendall(bytes([byte]))
@@ -502,7 +504,7 @@ def test_data_buffered_in_tls_is_noticed(authority: Authority) -> None:
 
     thread = threading.Thread(target=talk)
     thread.start()
-    connection = Connection(ours)
+    connection = Connection(server_socket)
     connection.start_tls(Tls.load(Settings.of(files(authority)), authority.folder), time.monotonic() + 60)
     messages = [connection.poll(10) for _ in range(4)]
     assert [message and (message.kind, message.body) for message in messages] == [("Q", b"")] * 3 + [("Q", b"ab")]

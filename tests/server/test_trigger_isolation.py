@@ -25,33 +25,33 @@ CHANGES: Step = ("a", "UPDATE t SET b = b + 1 WHERE a = 1")
 WAITS: Step = ("a+", CHANGES[1])
 
 
-def behind(*statements: str, ends: str = "COMMIT") -> list[Step]:
+def change_after(*statements: str, ends: str = "COMMIT") -> list[Step]:
     """Return steps in which session a updates `t` after session b has run these statements, and waits for b's transaction."""
     return [OTHER, *[("b", sql) for sql in statements], WAITS, ("b", ends), ("a", "")]
 
 
-def before(statement: str, ends: str = "COMMIT", *later: str) -> list[Step]:
+def statement_after_change(statement: str, ends: str = "COMMIT", *later: str) -> list[Step]:
     """Return steps in which session b runs a statement after session a's transaction has updated `t`, and waits for a's transaction."""
     return [BEGIN, CHANGES, ("b+", statement), ("a", ends), ("b", ""), *[("a", sql) for sql in later]]
 
 
 PLAYS: dict[str, list[Step]] = {
-    "an update of the audit row is waited for, and is seen": behind("UPDATE audit SET changes = 10 WHERE n = 1"),
-    "an update of the audit row that is rolled back is not seen": behind("UPDATE audit SET changes = 10 WHERE n = 1", ends="ROLLBACK"),
-    "an audit row that is deleted is not updated": behind("DELETE FROM audit WHERE n = 1"),
-    "an audit row that is locked is waited for": behind("SELECT * FROM audit WHERE n = 1 FOR UPDATE"),
-    "a lock of the audit table is waited for": behind("LOCK TABLE audit IN SHARE MODE"),
-    "an audit table that is dropped fails the statement": [*behind("DROP TABLE audit"), ("b", "CREATE TABLE audit (n int)")],
-    "DROP of the audit table that is rolled back does not fail the statement": behind("DROP TABLE audit", ends="ROLLBACK"),
-    "an audit table with a new column is written": behind("ALTER TABLE audit ADD d int DEFAULT 4"),
-    "an audit column that is renamed is not found": behind("ALTER TABLE audit RENAME changes TO c"),
-    "an audit column with a new type stores the value": behind("ALTER TABLE audit ALTER changes TYPE text"),
-    "an audit table that is renamed is not found": [*behind("ALTER TABLE audit RENAME TO log"), ("b", "ALTER TABLE log RENAME TO audit")],
-    "a new CHECK of the audit table is enforced": behind("ALTER TABLE audit ADD CHECK (changes < 1)"),
-    "an audit table that is truncated is waited for": behind("TRUNCATE audit"),
-    "a trigger that is disabled does not fire": behind("ALTER TABLE t DISABLE TRIGGER note"),
-    "a trigger that is dropped does not fire": behind("DROP TRIGGER note ON t"),
-    "a new trigger fires": behind("CREATE TRIGGER z AFTER UPDATE ON t FOR EACH ROW EXECUTE FUNCTION note()"),
+    "an update of the audit row is waited for, and is seen": change_after("UPDATE audit SET changes = 10 WHERE n = 1"),
+    "an update of the audit row that is rolled back is not seen": change_after("UPDATE audit SET changes = 10 WHERE n = 1", ends="ROLLBACK"),
+    "an audit row that is deleted is not updated": change_after("DELETE FROM audit WHERE n = 1"),
+    "an audit row that is locked is waited for": change_after("SELECT * FROM audit WHERE n = 1 FOR UPDATE"),
+    "a lock of the audit table is waited for": change_after("LOCK TABLE audit IN SHARE MODE"),
+    "an audit table that is dropped fails the statement": [*change_after("DROP TABLE audit"), ("b", "CREATE TABLE audit (n int)")],
+    "DROP of the audit table that is rolled back does not fail the statement": change_after("DROP TABLE audit", ends="ROLLBACK"),
+    "an audit table with a new column is written": change_after("ALTER TABLE audit ADD d int DEFAULT 4"),
+    "an audit column that is renamed is not found": change_after("ALTER TABLE audit RENAME changes TO c"),
+    "an audit column with a new type stores the value": change_after("ALTER TABLE audit ALTER changes TYPE text"),
+    "an audit table that is renamed is not found": [*change_after("ALTER TABLE audit RENAME TO log"), ("b", "ALTER TABLE log RENAME TO audit")],
+    "a new CHECK of the audit table is enforced": change_after("ALTER TABLE audit ADD CHECK (changes < 1)"),
+    "an audit table that is truncated is waited for": change_after("TRUNCATE audit"),
+    "a trigger that is disabled does not fire": change_after("ALTER TABLE t DISABLE TRIGGER note"),
+    "a trigger that is dropped does not fire": change_after("DROP TRIGGER note ON t"),
+    "a new trigger fires": change_after("CREATE TRIGGER z AFTER UPDATE ON t FOR EACH ROW EXECUTE FUNCTION note()"),
     "a function that is replaced is not waited for": [
         OTHER,
         ("b", "CREATE OR REPLACE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$"),
@@ -66,17 +66,17 @@ PLAYS: dict[str, list[Step]] = {
         CHANGES,
         ("a", "COMMIT"),
     ],
-    "an update of an audit row waits for the trigger's transaction": before("UPDATE audit SET changes = changes + 10 WHERE n = 1"),
-    "an update of an audit row waits for the trigger's transaction that rolls back": before("UPDATE audit SET changes = changes + 10 WHERE n = 1", "ROLLBACK"),
-    "a delete of an audit row waits": before("DELETE FROM audit WHERE n = 1 RETURNING changes"),
-    "a lock of an audit row waits": before("SELECT * FROM audit WHERE n = 1 FOR UPDATE"),
-    "DROP of the audit table waits": [*before("DROP TABLE audit"), CHANGES, ("a", "CREATE TABLE audit (n int)")],
-    "TRUNCATE of the audit table waits": before("TRUNCATE audit"),
-    "ALTER of the audit table waits": before("ALTER TABLE audit ADD d int DEFAULT 4", "COMMIT", CHANGES[1]),
-    "a rename of the audit table waits": [*before("ALTER TABLE audit RENAME TO log", "COMMIT", CHANGES[1]), ("a", "ALTER TABLE log RENAME TO audit")],
-    "DISABLE TRIGGER waits": before("ALTER TABLE t DISABLE TRIGGER note", "COMMIT", CHANGES[1]),
-    "DROP TRIGGER waits": before("DROP TRIGGER note ON t", "COMMIT", CHANGES[1]),
-    "a lock of the audit table waits": before("LOCK TABLE audit IN EXCLUSIVE MODE"),
+    "an update of an audit row waits for the trigger's transaction": statement_after_change("UPDATE audit SET changes = changes + 10 WHERE n = 1"),
+    "an update of an audit row waits for the trigger's transaction that rolls back": statement_after_change("UPDATE audit SET changes = changes + 10 WHERE n = 1", "ROLLBACK"),
+    "a delete of an audit row waits": statement_after_change("DELETE FROM audit WHERE n = 1 RETURNING changes"),
+    "a lock of an audit row waits": statement_after_change("SELECT * FROM audit WHERE n = 1 FOR UPDATE"),
+    "DROP of the audit table waits": [*statement_after_change("DROP TABLE audit"), CHANGES, ("a", "CREATE TABLE audit (n int)")],
+    "TRUNCATE of the audit table waits": statement_after_change("TRUNCATE audit"),
+    "ALTER of the audit table waits": statement_after_change("ALTER TABLE audit ADD d int DEFAULT 4", "COMMIT", CHANGES[1]),
+    "a rename of the audit table waits": [*statement_after_change("ALTER TABLE audit RENAME TO log", "COMMIT", CHANGES[1]), ("a", "ALTER TABLE log RENAME TO audit")],
+    "DISABLE TRIGGER waits": statement_after_change("ALTER TABLE t DISABLE TRIGGER note", "COMMIT", CHANGES[1]),
+    "DROP TRIGGER waits": statement_after_change("DROP TRIGGER note ON t", "COMMIT", CHANGES[1]),
+    "a lock of the audit table waits": statement_after_change("LOCK TABLE audit IN EXCLUSIVE MODE"),
     "a key that the trigger has inserted is rejected": [BEGIN, ("a", "INSERT INTO t VALUES (3, 3)"), ("b+", "INSERT INTO audit VALUES (3, 7)"), ("a", "COMMIT"), ("b", "")],
     "a key that the trigger has added is free after a rollback": [
         BEGIN, ("a", "INSERT INTO t VALUES (3, 3)"), ("b+", "INSERT INTO audit VALUES (3, 7)"), ("a", "ROLLBACK"), ("b", ""),

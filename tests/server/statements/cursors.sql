@@ -1,4 +1,4 @@
--- Cursors: where each FETCH and MOVE leaves them, and what ends them. Run on both servers by test_cursors.py.
+-- Cursors: their position after each FETCH and MOVE, and the statements that close them. Run on both servers by test_cursors.py.
 \set VERBOSITY sqlstate
 DROP TABLE IF EXISTS c; CREATE TABLE c (a int primary key, b text); INSERT INTO c SELECT g, 'r'||g FROM generate_series(1,10) g;
 BEGIN;
