@@ -1,10 +1,10 @@
-"""A program with plain PySpark and pyspark_headgate alone, as a user would write it: queries into tables, and reads; run by `test_source`.
+"""A program that uses only PySpark and pyspark_headgate, as a user would write it: queries into tables, and reads. `test_source` runs it.
 
-Each line of its input asks for something, and is answered by a line:
+Each line of its input is a request, and gets a line as its answer:
 
     {"mode": "stream", "options": {…}, "sink": "delta", "folder": "…", "once": true}
 
-The answer is JSON: the rows that were read, or the rows of the micro-batches, or the error that ended the query.
+The answer is JSON: the rows that were read, the rows of the micro-batches, or the error that ended the query.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The pages of docs/guide work as they are printed, in an environment with nothing but the packages that the pages install.
+"""The pages of docs/guide work as printed, in an environment with only the packages that the pages install.
 
-Only the ports differ. The packages come from `requirements-guide.txt`, so that the pages' ``pip install`` finds them. Spark downloads Delta's
-jars, as on a user's machine.
+Only the ports differ. The packages come from `requirements-guide.txt`, so that the pages' ``pip install`` finds them. Spark downloads
+Delta's jars, as on a user's machine.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NODE, POSTGRESQL = "5440", "5432"
 
 
 class Reader:
-    """A person who types the blocks of a page, in a folder of their own."""
+    """A person who types the blocks of a page, in a separate folder."""
 
     def __init__(self, folder: Path, ports: dict[str, int]) -> None:
         self.folder, self.ports = folder, ports
@@ -37,8 +37,8 @@ class Reader:
         self.environment = installation.environment(PATH=path, PYTHONPATH=packages)
 
     def here(self, text: str) -> str:
-        for port, ours in self.ports.items():
-            text = text.replace(port, str(ours))
+        for port, replacement in self.ports.items():
+            text = text.replace(port, str(replacement))
         return text
 
     def run(self, block: Block) -> str:
@@ -52,16 +52,18 @@ class Reader:
         if block.language == "shell":
             return self._printed(["bash", "-ec", text])
         assert block.language == "sql", block
-        named = {block.before.find(word): port for word, port in (("PostgreSQL", POSTGRESQL), ("the node", NODE)) if word in block.before}
-        self.port = named[min(named)] if named else self.port
+        clients_by_position = {
+            block.before.find(word): port for word, port in (("PostgreSQL", POSTGRESQL), ("the node", NODE)) if word in block.before
+        }
+        self.port = clients_by_position[min(clients_by_position)] if clients_by_position else self.port
         return self._printed(
             ["psql", "-h", "127.0.0.1", "-p", self.here(self.port), "-U", "postgres", "-XAt", "-v", "ON_ERROR_STOP=1", "-c", text]
         )
 
     def _printed(self, command: list[str]) -> str:
-        done = subprocess.run(command, cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=900)
-        assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-        return done.stdout
+        completed = subprocess.run(command, cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=900)
+        assert completed.returncode == 0, f"{command}\n{completed.stdout[-3000:]}\n{completed.stderr[-3000:]}"
+        return completed.stdout
 
     def read(self, page: str) -> None:
         """Type all blocks of a page. A block without a language is what the program before it prints."""

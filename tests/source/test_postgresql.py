@@ -1,4 +1,4 @@
-"""Changes that pyspark_headgate reads from PostgreSQL itself: the same rows as from a node, cut anywhere, read again, and the errors."""
+"""pyspark_headgate reads changes from PostgreSQL itself: the same rows as from a node, in any ranges, repeatedly, and the errors."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ INSERT INTO t VALUES
    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL);
 """
 VARYING = ("_lsn", "_seq", "_xid", "_commit_time")
-"""The columns that differ from one server to another."""
+"""The columns that differ between servers."""
 
 
 @pytest.fixture
 def source(postgres: Any) -> Iterator[Source]:
-    made = Source(postgres)
-    yield made
-    made.connection.close()
-    made.sql(f"SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '{made.options.slot}'")
+    source = Source(postgres)
+    yield source
+    source.connection.close()
+    source.sql(f"SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '{source.options.slot}'")
 
 
 class Source:
@@ -59,23 +59,23 @@ class Source:
         return str(self.server.psql(self.database, script))
 
     def begin(self, script: str) -> int:
-        """Creates the tables and the slot, and returns its position."""
+        """Create the tables and the slot, and return its position."""
         self.sql(script)
         return self.connection.ensured_slot(self.options.slot).position
 
     def rows(self, start: int, end: int | None = None) -> list[dict[str, Any]]:
-        wanted = Range(start, self.connection.current() if end is None else end)
-        return [row for batch in self.connection.batches(self.options, wanted) for row in batch.to_pylist()]
+        changes = Range(start, self.connection.current() if end is None else end)
+        return [row for batch in self.connection.batches(self.options, changes) for row in batch.to_pylist()]
 
 
 def values(table: pa.Table) -> list[str]:
-    """The rows without what differs between servers, as texts: NaN is equal to itself in them."""
+    """Return the rows as texts, without what differs between servers. As a text, NaN is equal to itself."""
     columns = [f"{name}: {table.column(name).cast(kind(table.schema.field(name).type)).to_pylist()!r}" for name in table.column_names]
     return [column for column in columns if not column.startswith(VARYING)]
 
 
 def kind(found: pa.DataType) -> pa.DataType:
-    """A type that Python has values of: it has none of infinite dates and times."""
+    """Return the type to use for a column: Python has no infinite dates and times."""
     if pa.types.is_struct(found):
         return pa.struct([pa.field(field.name, kind(field.type)) for field in found])
     return pa.int32() if pa.types.is_date(found) else pa.int64() if pa.types.is_timestamp(found) else found
@@ -110,7 +110,7 @@ def test_all_types_are_read_as_from_a_node(source: Source, node: Any) -> None:
 
 
 def test_any_cutting_gives_the_same_rows(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(walsender, "RUN", 2000)  # so that transactions go on in further runs
+    monkeypatch.setattr(walsender, "RUN", 2000)  # so that transactions continue in later runs
     start = source.begin(
         "CREATE TABLE t (id int PRIMARY KEY, v text); CREATE TABLE beside (id int); CREATE PUBLICATION p FOR TABLE t, beside"
     )

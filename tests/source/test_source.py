@@ -1,4 +1,4 @@
-"""pyspark_headgate in a Spark session of its own, against a real node and a real PostgreSQL: streams, reads, errors, and what kills leave."""
+"""pyspark_headgate in a separate Spark session, with a real node and a real PostgreSQL: streams, reads, errors, and kills."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAKE = "CREATE TABLE t (id int PRIMARY KEY, v text, n numeric(10, 2)); CREATE PU
 
 
 class Program:
-    """A process that answers what `query` says."""
+    """A process that runs `query`."""
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         self.environment = environment
@@ -39,21 +39,21 @@ class Program:
             )  # fmt: skip
 
     def ask(self, wanted: dict[str, Any]) -> None:
-        """Asks for something, and waits for no answer."""
+        """Send a request without waiting for its answer."""
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(wanted) + "\n")
         self.process.stdin.flush()
 
     def answer(self) -> dict[str, Any]:
-        """The next answer."""
+        """Return the next answer."""
         assert self.process.stdout is not None
         line = next((line for line in self.process.stdout if line.startswith("SAID ")), None)
         assert line is not None, self._errors.read_text()[-3000:]
-        found: dict[str, Any] = json.loads(line[5:])
-        return found
+        answer: dict[str, Any] = json.loads(line[5:])
+        return answer
 
     def kill(self) -> None:
-        """Ends the process and its Java with SIGKILL."""
+        """Kill the process and its Java with SIGKILL."""
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.communicate()
 
@@ -66,17 +66,21 @@ def class_path(environment: dict[str, str]) -> str:
 
 @pytest.fixture(scope="module", params=["locked", NEWEST_SPARK])
 def environment(request: pytest.FixtureRequest) -> dict[str, str]:
-    """The environment of a user's Python, with the locked version of pyspark and with the newest."""
-    found = {**os.environ, "PYTHONPATH": ""} if request.param == "locked" else dict(request.getfixturevalue("newest_spark"))
-    places = [str(ROOT / "pyspark-headgate/src"), found["PYTHONPATH"]]
-    return found | {"PYTHONPATH": os.pathsep.join(filter(None, places)), "PYSPARK_PYTHON": sys.executable, "TESTED_SPARK": request.param}
+    """The Python of a user's environment, with the locked version of pyspark and with the newest."""
+    variables = {**os.environ, "PYTHONPATH": ""} if request.param == "locked" else dict(request.getfixturevalue("newest_spark"))
+    places = [str(ROOT / "pyspark-headgate/src"), variables["PYTHONPATH"]]
+    return variables | {
+        "PYTHONPATH": os.pathsep.join(filter(None, places)),
+        "PYSPARK_PYTHON": sys.executable,
+        "TESTED_SPARK": request.param,
+    }
 
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str]) -> Iterator[Program]:
-    made = Program(tmp_path_factory.mktemp("program"), environment)
-    yield made
-    made.kill()
+    running_program = Program(tmp_path_factory.mktemp("program"), environment)
+    yield running_program
+    running_program.kill()
 
 
 class Source:
@@ -91,16 +95,16 @@ class Source:
     def sql(self, script: str) -> str:
         return str(self.server.psql(self.database, script))
 
-    def wanted(self, **wanted: Any) -> dict[str, Any]:
-        return {"mode": "stream", "sink": "parquet", "folder": str(self.folder), "options": self.options, **wanted}
+    def request(self, **fields: Any) -> dict[str, Any]:
+        return {"mode": "stream", "sink": "parquet", "folder": str(self.folder), "options": self.options, **fields}
 
-    def run(self, **wanted: Any) -> dict[str, Any]:
-        """What the program answers."""
-        self.program.ask(self.wanted(**wanted))
+    def run(self, **fields: Any) -> dict[str, Any]:
+        """Send a request and return its answer."""
+        self.program.ask(self.request(**fields))
         return self.program.answer()
 
     def sunk(self) -> list[dict[str, Any]]:
-        """The rows of the Parquet sink, as its own log of files says."""
+        """Return the rows of the Parquet sink, according to its own log of files."""
         log = self.folder / "rows" / "_spark_metadata"
         paths = [json.loads(line)["path"] for file in sorted(log.glob("[0-9]*")) for line in file.read_text().splitlines()[1:]]
         return [row for path in dict.fromkeys(paths) for row in pq.read_table(path.removeprefix("file://"), partitioning=None).to_pylist()]
@@ -108,39 +112,39 @@ class Source:
 
 @pytest.fixture
 def source(server: Any, tmp_path: Path, program: Program) -> Iterator[Source]:
-    """The same on PostgreSQL and on a node."""
-    made = Source(server, tmp_path, program)
-    yield made
-    made.server.await_release(made.slot)
-    made.sql(f"SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '{made.slot}'")
+    """The same table on PostgreSQL and on a node."""
+    source = Source(server, tmp_path, program)
+    yield source
+    source.server.await_release(source.slot)
+    source.sql(f"SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '{source.slot}'")
 
 
 @pytest.fixture
 def node_source(node: Any, tmp_path: Path, program: Program) -> Iterator[Source]:
-    made = Source(node, tmp_path, program)
-    yield made
-    made.sql(f"SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '{made.slot}'")
+    source = Source(node, tmp_path, program)
+    yield source
+    source.sql(f"SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '{source.slot}'")
 
 
 def state(rows: list[dict[str, Any]]) -> dict[int, tuple[Any, ...]]:
-    """The table that the changes lead to."""
-    found: dict[int, tuple[Any, ...]] = {}
+    """Return the table that results from the changes."""
+    results: dict[int, tuple[Any, ...]] = {}
     for row in sorted(rows, key=lambda row: (row["_lsn"], row["_op"] != "R", row["_seq"])):
         if row["_op"] == "D" or (row["_old"] is not None and row["_op"] == "U"):
-            found.pop(row["id"] if row["_op"] == "D" else row["_old"]["id"], None)
+            results.pop(row["id"] if row["_op"] == "D" else row["_old"]["id"], None)
         if row["_op"] != "D":
-            found[row["id"]] = row["v"], str(row["n"])
-    return found
+            results[row["id"]] = row["v"], str(row["n"])
+    return results
 
 
 def table(source: Source) -> dict[int, tuple[Any, ...]]:
-    """The published rows as the node has them."""
+    """Return the published rows on the node."""
     lines = [line.split("|") for line in source.sql("SELECT id, v, n FROM t WHERE id % 10 <> 0").splitlines()]
     return {int(line[0]): (line[1], line[2]) for line in lines}
 
 
 def starts(server: Any) -> bool:
-    """Whether a killed server starts: PostgreSQL does not as long as one of its processes lives."""
+    """Return whether a killed server starts. PostgreSQL does not start while one of its old processes is alive."""
     try:
         server.start()
     except subprocess.CalledProcessError:
@@ -150,8 +154,8 @@ def starts(server: Any) -> bool:
 
 def test_a_stream_gives_the_table_and_then_its_changes(source: Source) -> None:
     source.sql("INSERT INTO t SELECT i, 'first', i FROM generate_series(1, 100) i")
-    said = source.run()
-    assert said["rows"] == 90
+    answer = source.run()
+    assert answer["rows"] == 90
     source.sql("UPDATE t SET v = 'second' WHERE id < 20; UPDATE t SET id = id + 105 WHERE id IN (95, 96, 100); DELETE FROM t WHERE id = 7")
     assert source.run()["rows"] == 18 + 3 + 1
     assert state(source.sunk()) == table(source)
@@ -170,7 +174,7 @@ def test_a_micro_batch_of_a_running_query_has_at_most_about_max_rows_from_spark_
 
 
 def test_a_range_is_read_again_with_the_same_rows(source: Source) -> None:
-    source.run()  # makes the slot, which keeps the log
+    source.run()  # creates the slot, which retains the log
     begin = source.sql("SELECT pg_current_wal_lsn()")
     source.sql("INSERT INTO t SELECT i, 'x', i FROM generate_series(1, 20) i; DELETE FROM t WHERE id < 5")
     first, second = (source.run(mode="read", options={**source.options, "from": begin, "tasks": tasks}) for tasks in ("1", "3"))
@@ -183,7 +187,7 @@ def test_a_range_is_read_again_with_the_same_rows(source: Source) -> None:
 
 def test_the_table_is_read_as_of_an_lsn(node_source: Source) -> None:
     source = node_source
-    source.run()  # makes the slot, which keeps the log
+    source.run()  # creates the slot, which retains the log
     source.sql("INSERT INTO t SELECT i, 'x', i FROM generate_series(1, 20) i")
     middle = source.sql("SELECT pg_current_wal_lsn()")
     source.sql("DELETE FROM t WHERE id < 5")
@@ -194,7 +198,7 @@ def test_the_table_is_read_as_of_an_lsn(node_source: Source) -> None:
 
 def test_all_tables_are_read_as_of_one_lsn_that_is_kept(node_source: Source) -> None:
     source = node_source
-    source.run()  # makes the slot, which keeps the files
+    source.run()  # creates the slot, which retains the files
     source.sql("CREATE TABLE u (id int); INSERT INTO t SELECT i, 'x', i FROM generate_series(1, 20) i; INSERT INTO u VALUES (1)")
     then = source.sql("SELECT pg_current_wal_lsn()")
     source.sql("DELETE FROM t WHERE id > 5; DROP TABLE u")
@@ -260,7 +264,7 @@ def test_wrong_options_are_refused(source: Source, options: dict[str, str], mess
 
 @pytest.mark.parametrize("sink", ["parquet", "delta"])
 @pytest.mark.parametrize("server_kind", ["spare_node", "cluster"])
-def test_each_change_arrives_once_though_query_and_server_are_killed(
+def test_each_change_arrives_once_when_query_and_server_are_killed(
     request: pytest.FixtureRequest, tmp_path: Path, program: Program, sink: str, server_kind: str
 ) -> None:
     server = request.getfixturevalue(server_kind)()
@@ -271,7 +275,7 @@ def test_each_change_arrives_once_though_query_and_server_are_killed(
         assert source.run(sink=sink, options=options)["rows"] == 45_000
     for number, killed in enumerate(("query", "server", "both")):
         running = Program(tmp_path, program.environment)
-        running.ask(source.wanted(sink=sink, options=options, once=False))
+        running.ask(source.request(sink=sink, options=options, once=False))
         done = len(list((tmp_path / "checkpoint" / "commits").glob("[0-9]*"))) if (tmp_path / "checkpoint").exists() else 0
         for part in range(6):
             first = 100_000 * (number + 1) + 10_000 * part
@@ -293,15 +297,15 @@ def test_each_change_arrives_once_though_query_and_server_are_killed(
     server.drop_slot(source.database, source.slot)
 
 
-def test_the_first_cell_of_the_page_runs_as_it_stands(node: Any, tmp_path: Path, environment: dict[str, str]) -> None:
-    [made, cell] = [block for block in blocks("docs/spark-source.md", "The first cell") if block.language in ("sql", "python")]
+def test_the_first_cell_of_the_page_runs_as_printed(node: Any, tmp_path: Path, environment: dict[str, str]) -> None:
+    [setup, cell] = [block for block in blocks("docs/spark-source.md", "The first cell") if block.language in ("sql", "python")]
     database = node.new_database()
-    node.psql(database, made.text)
+    node.psql(database, setup.text)
     text = cell.text.replace("port=5440", f"port={node.port}").replace("dbname=postgres", f"dbname={database}")
-    said = [
+    runs = [
         subprocess.run([sys.executable, "-c", text], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
         for _ in "12"
     ]
-    assert [each.returncode for each in said] == [0, 0], said[0].stderr[-2000:] + said[1].stderr[-2000:]
-    assert all("|  R|  500|" in each.stdout for each in said)
+    assert [run.returncode for run in runs] == [0, 0], runs[0].stderr[-2000:] + runs[1].stderr[-2000:]
+    assert all("|  R|  500|" in run.stdout for run in runs)
     node.drop_slot(database, "orders_to_lake")

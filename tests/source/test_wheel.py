@@ -1,4 +1,4 @@
-"""The wheel of pyspark-headgate without the node beside it: its own copy of the decoder reads the changes of a PostgreSQL server."""
+"""The wheel of pyspark-headgate works without the node: its own copy of the decoder reads the changes of a PostgreSQL server."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def test_the_wheel_reads_changes_without_the_node(postgres: Any, tmp_path: Path)
         assert not [name for name in wheel.namelist() if name.startswith("headgate/")]
         wheel.extractall(tmp_path / "site")
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    words = [sys.executable, "-c", READ, tmp_path / "site", postgres.conninfo(database), slot]
-    said = subprocess.run(words, capture_output=True, text=True, env=environment, cwd=tmp_path)
-    assert said.returncode == 0, said.stderr
-    assert said.stdout == f"{tmp_path}/site/pyspark_headgate/__init__.py [('I', 1), ('D', 1)]\n"
+    command = [sys.executable, "-c", READ, tmp_path / "site", postgres.conninfo(database), slot]
+    completed = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path)
+    assert completed.returncode == 0, completed.stderr
+    assert completed.stdout == f"{tmp_path}/site/pyspark_headgate/__init__.py [('I', 1), ('D', 1)]\n"
     postgres.drop_slot(database, slot)

@@ -1,4 +1,4 @@
-"""A DAG with the sensor, as a user would write it; `test_sensors` copies it into a folder of DAGs and runs it."""
+"""A DAG with the sensor, as a user would write it. `test_sensors` copies it into a folder of DAGs and runs it."""
 
 import os
 

@@ -11,7 +11,7 @@ from tests.session import Session
 from tests.system.chain import Database
 
 READY = "SELECT count(*) > 0 AND count(*) = count(*) FILTER (WHERE srsubstate = 'r') FROM pg_subscription_rel"
-"""Whether all tables of a database's subscriptions are ready."""
+"""A query for whether all tables of a database's subscriptions are ready."""
 
 
 class Subscriber(Database):
@@ -86,10 +86,13 @@ class Publisher(Database):
 
     def close(self) -> None:
         """Drop the remaining slots, whose walsenders may still be running, and end the session."""
-        mine = "FROM pg_replication_slots WHERE database = current_database()"
-        self.sql(f"SELECT pg_terminate_backend(active_pid) {mine} AND active")
+        own_slots = "FROM pg_replication_slots WHERE database = current_database()"
+        self.sql(f"SELECT pg_terminate_backend(active_pid) {own_slots} AND active")
         until(
-            lambda: self.sql(f"SELECT count(pg_drop_replication_slot(slot_name)) {mine} AND NOT active; SELECT count(*) {mine}")[-1] == "0"
+            lambda: (
+                self.sql(f"SELECT count(pg_drop_replication_slot(slot_name)) {own_slots} AND NOT active; SELECT count(*) {own_slots}")[-1]
+                == "0"
+            )
         )
         self.session.close()
 

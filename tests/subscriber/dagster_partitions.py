@@ -1,6 +1,6 @@
-"""Evaluates the sensor of daily partitions twice, as Dagster's daemon does, and prints the requested partitions; run by `test_sensors`.
+"""Evaluate the sensor of daily partitions twice, as Dagster's daemon does, and print the requested partitions.
 
-dagster_partitions.py START URL
+`test_sensors` runs it: dagster_partitions.py START URL
 """
 
 import sys

@@ -25,12 +25,12 @@ FAULTS = {
     "ALTER ROLE {user} NOLOGIN": "ALTER ROLE {user} LOGIN",
     "ALTER DATABASE {database} ALLOW_CONNECTIONS false": "ALTER DATABASE {database} ALLOW_CONNECTIONS true",
 }
-"""The statement that makes a subscription fail, and the one that mends it."""
+"""The statement that makes a subscription fail, and the statement that fixes it."""
 
 
 @pytest.fixture
 def reader(publisher, subscriber):
-    """A role at the publisher by which a disabled subscription, `s`, connects."""
+    """A role at the publisher with which a disabled subscription `s` connects."""
     user = f'"Reader_{publisher.name}"'
     publisher.sql(
         f"CREATE ROLE {user} LOGIN REPLICATION; CREATE TABLE invoice (id int PRIMARY KEY); INSERT INTO invoice VALUES (1);"
@@ -49,7 +49,7 @@ def failing(subscriber) -> dict[str, Any]:
 
 
 FEW = ("REVOKE SELECT ON invoice FROM {user}", "ALTER ROLE {user} NOLOGIN")
-"""Those of the suite: one of a table, one of the connection."""
+"""The faults that the suite tests: one of a table, one of the connection."""
 
 
 @pytest.mark.parametrize("fault", [pytest.param(fault, marks=() if fault in FEW else pytest.mark.slow) for fault in FAULTS])

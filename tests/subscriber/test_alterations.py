@@ -21,7 +21,7 @@ TYPES = {"integer": ("bigint", "numeric", "text"), "bigint": ("numeric", "text")
 
 
 class Alterations:
-    """ALTER TABLE and changes of rows that a publisher may run, drawn from a seed."""
+    """Random ALTER TABLE statements and changes of rows of a publisher, from a seed."""
 
     def __init__(self, publisher: Publisher, seed: int) -> None:
         self._publisher, self._rng, self._next = publisher, random.Random(seed), 100

@@ -1,6 +1,6 @@
 """Tables with any names and values are created, copied and streamed from PostgreSQL to a node, and from that node to another.
 
-`tests/server/test_any_name.py` states what one server does with any name. `test_hostile_names.py` has a list of chosen names.
+`tests/server/test_any_name.py` tests any name on a single server. `test_hostile_names.py` has a list of chosen names.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ ANY = st.one_of(st.sampled_from(KEYWORDS), NAMES).map(lambda name: name.encode()
 
 
 def free(name: str) -> bool:
-    """Whether it may name a schema, a table and a column: what Delta has no place for has tests of its own."""
+    """Return whether a text can be the name of a schema, a table and a column. Names that Delta does not support have their own tests."""
     return bool(name) and not name.startswith("pg_") and name.lower() not in {reserved.lower() for reserved in _RESERVED | _READERS_OWN}
 
 
 @dataclass(frozen=True)
 class Named:
-    """A table with two columns, and what is written into it."""
+    """A table with two columns, and the values that are written to it."""
 
     schema: str
     table: str
@@ -56,7 +56,7 @@ class Named:
         return f"{quoted(self.schema)}.{quoted(self.table[:15] + '!')}"
 
     def made(self) -> str:
-        """In the publisher, with a row, which is copied; its type is an enum of any label."""
+        """Return the statements that create the table in the publisher, with a row, which is copied. Its type is an enum with any label."""
         return (
             f"CREATE SCHEMA IF NOT EXISTS {quoted(self.schema)}; CREATE TYPE {self.kind} AS ENUM ({literal(self.label)});"
             f"CREATE TABLE {self.shown} ({self.key} int PRIMARY KEY, {quoted(self.column)} text, m {self.kind});"
@@ -64,7 +64,7 @@ class Named:
         )
 
     def type_made(self) -> str:
-        """In a subscriber: types are not made by replication."""
+        """Return the statements that create the type in a subscriber, because replication does not create types."""
         return self.made().split(";CREATE TABLE")[0]
 
     def changed(self) -> str:
@@ -79,7 +79,7 @@ class Named:
 
 
 def tables(count: int) -> st.SearchStrategy[list[Named]]:
-    """So many tables, no two of one name."""
+    """Draw this number of tables with different names."""
     table = st.builds(
         Named, ANY.filter(free), ANY.filter(free), ANY.filter(lambda name: free(name) and name != "m"), ANY.filter(bool), TEXTS, TEXTS
     )
@@ -88,14 +88,14 @@ def tables(count: int) -> st.SearchStrategy[list[Named]]:
 
 @dataclass
 class Scene:
-    """PostgreSQL, a node's database that subscribes and publishes, and another that subscribes to it."""
+    """A PostgreSQL database, a node's database that subscribes to it and publishes, and another one that subscribes to that."""
 
     publisher: Publisher
     first: Subscriber
     second: Subscriber
 
     def check(self, some: list[Named]) -> None:
-        """All that is in the publisher comes to be in both."""
+        """Check that both subscribers get all rows of the publisher."""
         for table in some:
             self.publisher.sql(table.made())
             self.first.sql(table.type_made())
@@ -104,8 +104,8 @@ class Scene:
         self.first.sql(self.publisher.subscription("create_tables"))
         self.first.wait(READY_HERE, "t")
         self.first.sql("CREATE PUBLICATION p FOR ALL TABLES")
-        words = f"slot_name = '{self.second.name}_s', create_tables"
-        self.second.sql(f"CREATE SUBSCRIPTION s CONNECTION '{self.first.conninfo}' PUBLICATION p WITH ({words})")
+        options = f"slot_name = '{self.second.name}_s', create_tables"
+        self.second.sql(f"CREATE SUBSCRIPTION s CONNECTION '{self.first.conninfo}' PUBLICATION p WITH ({options})")
         self.second.wait(READY_HERE, "t")
         for table in some:
             self.publisher.sql(table.changed())
@@ -115,7 +115,7 @@ class Scene:
             self.second.wait(table.rows(), expected, seconds=60)
 
     def clear(self, some: list[Named]) -> None:
-        """Leaves nothing for the next example."""
+        """Drop everything that the example has created."""
         self.second.unsubscribe()
         self.first.unsubscribe()
         for station in (self.first, self.publisher):

@@ -28,7 +28,7 @@ WORKER = "SELECT pid FROM pg_stat_subscription WHERE subname = 's' AND relid IS 
 
 
 class Apply:
-    """The apply worker of a subscription, as a speaker of a play; each transaction also names itself in the table `applied`."""
+    """The apply worker of a subscription, as a participant of a play. Each transaction also inserts its name into the table `applied`."""
 
     def __init__(self, publisher: Publisher, conninfo: str) -> None:
         self.publisher = publisher
@@ -60,7 +60,7 @@ class Apply:
 
 
 class Subscribing(Stage):
-    """A stage whose tables are subscribed to anew for each permutation, without a copy: both sides begin with the same rows."""
+    """A stage whose tables get a new subscription for each permutation, without an initial copy. Both sides begin with the same rows."""
 
     def __init__(self, play: Play, spec: Spec, publisher: Publisher, server: Server) -> None:
         super().__init__(play, spec)
@@ -86,14 +86,14 @@ class Subscribing(Stage):
         return outcome
 
     def unsubscribe(self) -> None:
-        """Drops the subscription and its slot."""
+        """Drop the subscription and its slot."""
         if self.play.say("watcher", ENABLED):
             self.make("ALTER SUBSCRIPTION s DISABLE")
             self.make("ALTER SUBSCRIPTION s SET (slot_name = NONE)")
             self.make("DROP SUBSCRIPTION s")
-        mine = f"FROM pg_replication_slots WHERE slot_name = '{self._slot}'"
-        until(lambda: self.publisher.sql(f"SELECT count(*) {mine} AND active") == "0", "the slot is still active")
-        self.publisher.sql(f"SELECT pg_drop_replication_slot(slot_name) {mine}")
+        own_slots = f"FROM pg_replication_slots WHERE slot_name = '{self._slot}'"
+        until(lambda: self.publisher.sql(f"SELECT count(*) {own_slots} AND active") == "0", "the slot is still active")
+        self.publisher.sql(f"SELECT pg_drop_replication_slot(slot_name) {own_slots}")
 
     def close(self) -> None:
         self.play.rest()
@@ -102,12 +102,12 @@ class Subscribing(Stage):
 
 
 def of_t(apply: tuple[str, ...], take: int = 4, **sessions: tuple[str, ...]) -> Spec:
-    """An apply worker and sessions over the table t."""
+    """Return a spec of an apply worker and sessions that use the table t."""
     return Spec(T, ROWS, {"apply": apply, **sessions}, ("SELECT * FROM t ORDER BY 1",), take, may=UNLOCKED)
 
 
 def local(*statements: str, end: str = "COMMIT") -> tuple[str, ...]:
-    """A local transaction."""
+    """Return the steps of a local transaction."""
     return ("BEGIN", *statements, end)
 
 
@@ -151,17 +151,17 @@ SLICE = ("UPDATE beside ALTER TYPE", "INSERT beside INSERT of the key that is ta
 
 @dataclass
 class Subscribers:
-    """Makes the two stages of a spec."""
+    """A node and a PostgreSQL that subscribe to one publisher. `ensemble` returns both stages of a spec."""
 
     servers: tuple[Server, Server]
     publisher: Publisher
-    made: list[tuple[Play, Subscribing]]
+    stages: list[tuple[Play, Subscribing]]
 
     def ensemble(self, name: str) -> Ensemble:
         for server in self.servers:
             play = Play(server)
-            self.made.append((play, Subscribing(play, SPECS[name], self.publisher, server)))
-        return Ensemble(self.made[0][1], self.made[1][1])
+            self.stages.append((play, Subscribing(play, SPECS[name], self.publisher, server)))
+        return Ensemble(self.stages[0][1], self.stages[1][1])
 
 
 @pytest.fixture
@@ -169,7 +169,7 @@ def subscribers(node: Server, postgres: Server, publisher: Publisher) -> Iterato
     """A node and a PostgreSQL that subscribe to the same publisher."""
     subscribers = Subscribers((node, postgres), publisher, [])
     yield subscribers
-    for play, stage in subscribers.made:
+    for play, stage in subscribers.stages:
         stage.close()
         play.close()
 

@@ -25,7 +25,7 @@ SHOWN = "SELECT r::text FROM t r ORDER BY id"
 
 
 def lists(path: DataPath) -> list[list[int | None] | None]:
-    """Column i of the files that the newest version names, whatever was deleted from them."""
+    """Return column i of the files that the newest version names, including deleted rows."""
     newest = delta_log.newest_version(path)
     assert newest is not None
     metadata, _, files = delta_log.read_state(path, newest)
@@ -37,7 +37,7 @@ def lists(path: DataPath) -> list[list[int | None] | None]:
 
 @pytest.fixture
 def place(subscriber, surroundings: Surroundings) -> Callable[..., DataPath]:
-    """Where a table lies."""
+    """Return the folder of a table."""
     return lambda table="t": surroundings.path(subscriber.sql(f"SELECT path FROM headgate.snapshot() WHERE name = '{table}'"))
 
 

@@ -1,4 +1,4 @@
-"""Columns of every type, and of domains over them, hold the publisher's values through statements, COPY, the first copy and the stream."""
+"""Columns of every type, and of domains over them, have the publisher's values after statements, COPY, the initial copy and the stream."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ KEYS = {
     "money": "i::money", "varbit": "i::bit(12)", "pg_lsn": "('0/' || to_hex(i))::pg_lsn", "jsonb": "('{\"a\": ' || i || '}')::jsonb", "int4[]": "ARRAY[i, NULL]",
     "int4range": "('[' || i || ',' || i + 5 || ']')::int4range", "tstzrange": "('[\"2020-01-01 00:00:' || i % 60 || '+00\",)')::tstzrange",
 }  # fmt: skip
-"""Types that a key may have, with a value for each row number i. Composite keys have 32 columns at most."""
+"""Types that a key can have, each with a value for row number i. Composite keys have at most 32 columns."""
 BESIDE = {**KEYS, "json": "('{\"a\": ' || i || '}')::json", "nummultirange": "('{[' || i || ',' || i + 1.5 || ')}')::nummultirange"}  # fmt: skip
 
 
 def definition(table: str, types: dict[str, str], key: str = "") -> str:
-    """Domains over the types, each with a CHECK, and a table with a column of each domain."""
+    """Return domains over the types, each with a CHECK, and a table with a column of each domain."""
     domains = "".join(
         f"CREATE DOMAIN {table}_{number} AS {kind} CHECK (VALUE IS NULL OR VALUE::text <> 'none');" for number, kind in enumerate(types)
     )
@@ -29,7 +29,7 @@ def definition(table: str, types: dict[str, str], key: str = "") -> str:
 
 
 def rows(table: str, types: dict[str, str], first: int, last: int) -> str:
-    """An INSERT of so many rows."""
+    """Return an INSERT of this number of rows."""
     return f"INSERT INTO {table} SELECT {', '.join(types.values())}, i FROM generate_series({first}, {last}) i;"
 
 

@@ -1,4 +1,7 @@
-"""create_tables and schema_evolution create and alter tables as the publisher does. Without them, notices, the log and `headgate status` say what to do."""
+"""create_tables and schema_evolution create and alter tables as on the publisher.
+
+Without them, notices, the log and `headgate status` say what to do.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from headgate.walreceiver.answer import PublisherError
 
 
 def status(subscriber, name: str = "s") -> dict[str, Any]:
-    """What `headgate status --json` says of the subscription."""
+    """Return the subscription's part of `headgate status --json`."""
     report = json.loads(subscriber.server.headgate("status", "--json").stdout)
     return next(
         subscription

@@ -1,4 +1,4 @@
-"""Tasks that decode parts of a segment return the rows that the driver decodes from the whole, wherever the segment is cut."""
+"""Tasks that decode parts of a segment return the rows that the driver decodes from the whole segment, wherever it is divided."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ KEY, NAME, AMOUNT = (
 )
 ONE, OTHER = m.Relation(17, "public", "t", "d", (KEY, NAME, AMOUNT)), m.Relation(18, "public", "u", "d", (KEY, NAME, AMOUNT))
 TURNED = m.Relation(17, "public", "t", "d", (AMOUNT, KEY, NAME))
-"""`ONE` as it is described later on."""
+"""The relation of `ONE` with its columns in a different order, as the stream describes it later."""
 LOCAL = tables.relation(100, "t", id=r.INT4, v=r.TEXT, n=r.NUMERIC)
 SESSION = InputSettings()
 
@@ -66,7 +66,7 @@ changes = st.lists(
 
 
 def messages(transactions: list[list[tuple[str, bool, int, str | None, int]]], described_again: int) -> list[m.Message]:
-    """A stream in which one relation is described in another way from a transaction on."""
+    """Return a stream in which the description of a relation changes after some transactions."""
     stream: list[m.Message] = []
     relation = ONE
     for number, transaction in enumerate(transactions):
@@ -119,7 +119,7 @@ def by_tasks(whole: Segment, changes: TableChanges, size: int) -> pa.Table:
 
 
 def in_file(whole: Segment, folder: Path) -> Segment:
-    """The segment as it lies in files of a spool, behind frames of another."""
+    """Return the segment as in the files of a spool, after frames of another segment."""
     [piece] = whole.pieces
     (folder / "0.segment").write_bytes(b"others" + piece.read().tobytes())
     (folder / "0.index").write_bytes(np.concatenate([[6], piece.lengths]).astype(np.uint32).tobytes())

@@ -21,14 +21,14 @@ BEGUN = "SELECT count(*) FROM pg_tables WHERE tablename = 't_history'"
 
 
 def fetch(conninfo: str, *queries: str) -> list[list[Row]]:
-    """The rows of some queries under one snapshot."""
+    """Return the rows of several queries under one snapshot."""
     with psycopg.connect(conninfo, row_factory=dict_row) as session:
         session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
         return [session.execute(query.encode()).fetchall() for query in queries]
 
 
 def replay(history: Iterable[Row], upto: int | None = None) -> Rows:
-    """The rows of a table with the key `id`, as its history has them at an LSN."""
+    """Return the rows of a table with the key `id` at an LSN, as its history yields them."""
     rows: Rows = {}
     for change in sorted(history, key=lambda row: (row["_lsn"], row["_seq"])):
         if upto is not None and change["_lsn"] > upto:
@@ -58,7 +58,7 @@ def position(lsn: str) -> int:
 
 
 def change_at_random(publisher: Any, chance: random.Random, number: int) -> None:
-    """One transaction of several changes; every sixth truncates the table."""
+    """Run one transaction of several changes. Every sixth transaction truncates the table."""
     key = 100 * number
     statements = [
         f"INSERT INTO t SELECT i, repeat(md5(i::text), 400), i FROM generate_series({key}, {key + 9}) i",

@@ -15,13 +15,13 @@ HOSTILE = [
     "file", "row", "op", "seq", "position", "commit_lsn", "unchanged", "filename", "file_row_number", "file_index", "none", "key", "value", "place", "at", "count",
     "path", "name", "select", "NULL", "😀", "ü" * 31, "x" * 63, "o_a", "e_a", "k1_a", "element", "col-1",
 ]  # fmt: skip
-"""Columns, two of which make the key: the first and the fourth."""
+"""Columns of a table whose key is the first and the fourth."""
 KEY = [HOSTILE[0], HOSTILE[3]]
 TABLE = 'we.ird"`*'
 
 
 def quoted(name: str) -> str:
-    """A name as SQL has it."""
+    """Quote a name as an identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -31,13 +31,13 @@ SHOWN = f"SELECT {ALL} FROM {T} ORDER BY 1, 4"
 
 
 def made(key: str = f"PRIMARY KEY ({', '.join(map(quoted, KEY))})", more: str = "") -> str:
-    """CREATE TABLE: every third column is text."""
+    """Return a CREATE TABLE. Every third column is text."""
     columns = ", ".join(f"{quoted(name)} {'text' if number % 3 == 2 else 'int'}" for number, name in enumerate(HOSTILE))
     return f"CREATE TABLE {T} ({columns}{', ' + key if key else ''}) {more}"
 
 
 def inserted(*numbers: int) -> str:
-    """INSERT of rows."""
+    """Return an INSERT of rows."""
     rows = ", ".join(
         "(" + ", ".join(f"'{number}'" if at % 3 == 2 else str(number * 100 + at % 7) for at in range(len(HOSTILE))) + ")"
         for number in numbers
@@ -55,7 +55,7 @@ BEGIN; {inserted(7, 8)} UPDATE {T} SET "`" = '1', "filename" = '11' WHERE ".." >
 
 @pytest.fixture
 def lakes(node: Server) -> Iterator[list[Database]]:
-    """Two databases of the run's node, without subscriptions at the end."""
+    """Two databases of the run's node. Their subscriptions are dropped at the end."""
     databases = [Database(node, node.new_database()) for _ in range(2)]
     yield databases
     for database in databases:
@@ -63,7 +63,7 @@ def lakes(node: Server) -> Iterator[list[Database]]:
 
 
 def chain(publisher: Database, lakes: list[Database], last: Database, tables: str, publication: str) -> None:
-    """Subscribes PostgreSQL → node → node → PostgreSQL."""
+    """Subscribe PostgreSQL → node → node → PostgreSQL."""
     stations = [publisher, *lakes, last]
     for number, (upstream, downstream) in enumerate(itertools.pairwise(stations)):
         downstream.sql(tables)
@@ -73,7 +73,7 @@ def chain(publisher: Database, lakes: list[Database], last: Database, tables: st
 
 @pytest.fixture
 def last(postgres: Server) -> Iterator[Database]:
-    """A database of PostgreSQL, without subscriptions at the end."""
+    """A database of PostgreSQL. Its subscriptions are dropped at the end."""
     database = Database(postgres, postgres.new_database())
     yield database
     database.unsubscribe()

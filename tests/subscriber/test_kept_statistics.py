@@ -1,4 +1,4 @@
-"""Counters survive a clean restart, and the lag of a subscription is still known while it is disconnected."""
+"""Counters survive a clean restart, and the lag of a subscription stays known while it is disconnected."""
 
 from __future__ import annotations
 

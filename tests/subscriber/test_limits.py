@@ -25,11 +25,11 @@ NO_ROOM = {
     "max_replication_slots": "1",
     "wal_retrieve_retry_interval": "1s",
 }
-"""Settings that leave as little room as may be."""
+"""Settings with the smallest limits."""
 
 
 def of_slot(publisher, what: str, name: str = "s") -> str:
-    """Something of the walsender that serves a subscription; empty while there is none."""
+    """Return a column of the walsender or the slot of a subscription, empty if the slot is not in use."""
     return publisher.sql(
         "SELECT {} FROM pg_stat_replication r JOIN pg_replication_slots s ON s.active_pid = r.pid"
         f" WHERE slot_name = '{publisher.name}_{name}'".format(what)
@@ -37,7 +37,7 @@ def of_slot(publisher, what: str, name: str = "s") -> str:
 
 
 def behind(subscriber) -> dict[str, Any]:
-    """What `headgate status` tells of the database's subscription."""
+    """Return what `headgate status` shows for the database's subscription."""
     report = json.loads(subscriber.server.headgate("status", "--json").stdout)
     return next(subscription for subscription in report["subscriptions"] if subscription["database"] == subscriber.name)
 
@@ -201,14 +201,14 @@ def test_copied_table_whose_slot_is_missing_is_copied_again(publisher, subscribe
     subscriber.wait("SELECT count(pid) FROM pg_stat_subscription WHERE subname = 's'", "0")
     until(lambda: publisher.sql(dropped) == "1")
     publisher.sql("INSERT INTO b VALUES (6); DELETE FROM b WHERE i = 2")
-    # the subscription is beyond the copy: only the slot that is gone has what lies between
+    # the subscription is ahead of the copy, and only the dropped slot had the changes between them
     subscriber.sql(f"SELECT pg_replication_origin_advance('pg_' || oid, '{publisher.end}') FROM pg_subscription WHERE subname = 's'")
     subscriber.sql("ALTER SUBSCRIPTION s ENABLE")
     subscriber.wait(READY, "t")
     publisher.wait_confirmed()
     assert subscriber.sql("SELECT string_agg(i::text, ',' ORDER BY i) FROM b") == "1,3,4,5,6,100"
     assert len(subscriber.log.matching("is copied afresh")) == 1
-    expected = re.compile("duplicate|is active for PID")  # the walsender of the worker before may not have ended yet
+    expected = re.compile("duplicate|is active for PID")  # the walsender of the previous worker may not have ended yet
     assert not [entry for entry in subscriber.log.entries() if entry.severity == "ERROR" and not expected.search(entry.message)]
 
 

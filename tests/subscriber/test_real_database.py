@@ -35,16 +35,18 @@ LATER = """
 
 
 def columns(subscriber: Subscriber, table: str) -> str:
-    """The columns of a table here, as a select list of texts."""
+    """Return the columns of the local table, as a select list of texts."""
     listed = f"SELECT quote_ident(attname) FROM pg_attribute WHERE attrelid = '{table}'::regclass AND attnum > 0 AND NOT attisdropped"
     return ", ".join(f"{name}::text" for name in subscriber.rows(listed))
 
 
 def different(publisher: Publisher, subscriber: Subscriber, publication: str) -> list[str]:
-    """The published tables whose rows are not the same here."""
-    named = f"SELECT quote_ident(schemaname) || '.' || quote_ident(tablename) FROM pg_publication_tables WHERE pubname = '{publication}'"
+    """Return the published tables whose rows differ from the local ones."""
+    published_tables = (
+        f"SELECT quote_ident(schemaname) || '.' || quote_ident(tablename) FROM pg_publication_tables WHERE pubname = '{publication}'"
+    )
     differing = []
-    for table in publisher.rows(named):
+    for table in publisher.rows(published_tables):
         listed = columns(subscriber, table.replace("'", "''"))
         if sorted(subscriber.rows(f"SELECT {listed} FROM {table}")) != sorted(publisher.rows(f"SELECT {listed} FROM ONLY {table}")):
             differing.append(table)
@@ -52,7 +54,7 @@ def different(publisher: Publisher, subscriber: Subscriber, publication: str) ->
 
 
 def be_equal(publisher: Publisher, subscriber: Subscriber, publication: str) -> None:
-    """Waits until all that is committed there is here."""
+    """Wait until the node has all committed rows of the publisher."""
     publisher.wait_confirmed(seconds=120)
     subscriber.wait(READY, "t", seconds=120)
     publisher.wait_confirmed(seconds=120)
@@ -75,20 +77,20 @@ def test_part_of_a_real_database_is_copied_and_followed(publisher, subscriber) -
 
 
 def killed(subscriber: Subscriber) -> None:
-    """Kills the node and starts it."""
+    """Kill the node and start it again."""
     subscriber.session.close()
     subscriber.server.kill()
     subscriber.server.start()
 
 
 def alive(subscriber: Subscriber) -> bool:
-    """Whether the node's process lives."""
+    """Return whether the node's process is alive."""
     stat = Path(f"/proc/{subscriber.server.pid}/stat")
     return stat.exists() and stat.read_text().rsplit(")", 1)[1].split()[0] != "Z"
 
 
 def set_failpoints(subscriber: Subscriber, conf: dict[str, str]) -> None:
-    """Adds to the node's settings, for a reload or a start."""
+    """Add failpoints to the node's settings, for a reload or a start."""
     assert isinstance(subscriber.server, NodeServer)
     subscriber.server.conf = subscriber.server.conf | conf
     subscriber.server._write_files()

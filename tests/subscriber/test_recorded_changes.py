@@ -20,7 +20,7 @@ CHANGES = ("Insert", "Update", "Delete", "Truncate")
 
 
 class Cascade:
-    """A table of PostgreSQL, its copy in a node with a history, and the changes that the node publishes of the copy."""
+    """A table of PostgreSQL, its copy on a node with a history, and the node's publication of the copy."""
 
     def __init__(self, publisher: Any, subscriber: Any, table: str = TABLE, filtered: str = "t", options: str = "history = true") -> None:
         """`filtered`: the table in the publication whose changes are compared, with its columns and filter."""
@@ -30,12 +30,12 @@ class Cascade:
         subscriber.sql(publisher.subscription(options))
         subscriber.wait(BEGUN, "1")
         self.slot = slots.make(publisher.server, publisher.name, "compared")
-        self.kept = slots.make(subscriber.server, subscriber.name, "kept")
+        self.node_slot = slots.make(subscriber.server, subscriber.name, "kept")
         self.start = self.end
 
     @property
     def end(self) -> str:
-        """The end of the node's log."""
+        """Return the end of the node's log."""
         return str(self.subscriber.sql("SELECT pg_current_wal_lsn()"))
 
     def apply_as_one_batch(self, *scripts: str) -> None:
@@ -61,7 +61,7 @@ class Cascade:
         """Make the node remove its log up to an LSN, by default up to its end. No other database of the node may have a slot."""
         lsn = until_lsn or self.end
         self.subscriber.sql("SELECT pg_logical_emit_message(false, '', '')")  # the last entry is never removed
-        self.subscriber.sql(f"SELECT pg_replication_slot_advance('{self.kept}', '{lsn}')")
+        self.subscriber.sql(f"SELECT pg_replication_slot_advance('{self.node_slot}', '{lsn}')")
 
         def is_removed() -> bool:
             self.subscriber.sql("CHECKPOINT")
@@ -70,7 +70,7 @@ class Cascade:
         until(is_removed, "the log is not removed")
 
     def refusal(self, bounds: str) -> str:
-        """The error with which the node refuses to return changes, empty if it returns them."""
+        """Return the error with which the node rejects reading the changes, empty if it returns them."""
         try:
             self.subscriber.sql(f"SELECT count(*) FROM headgate.changes('q', 't', {bounds})")
         except psycopg.errors.ObjectNotInPrerequisiteState as error:
@@ -78,36 +78,36 @@ class Cascade:
         return ""
 
     def oldest(self, start: str) -> str:
-        """The oldest LSN that the node names when it refuses the changes after `start`."""
+        """Return the oldest LSN that the node names when it rejects reading the changes after `start`."""
         return re.findall(r"The oldest retained LSN is (\S+)\.", self.refusal(f"'{start}', '{self.end}'"))[0]
 
     def ranges(self, start: str, end: str, most: int) -> list[str]:
-        """The ranges into which the node cuts the changes between two LSNs."""
+        """Return the ranges into which the node divides the changes between two LSNs."""
         query = f"SELECT * FROM headgate.change_ranges('q', 't', '{start}', '{end}', {most})"
         return self.subscriber.sql(query).splitlines()
 
     def close(self) -> None:
         """Drop the node's slot."""
-        self.subscriber.server.drop_slot(self.subscriber.name, self.kept)
+        self.subscriber.server.drop_slot(self.subscriber.name, self.node_slot)
 
 
 @pytest.fixture
 def cascade(publisher, subscriber):
-    """Return a function that makes a cascade. `on`: the subscriber, by default a database of the run's node."""
-    made: list[Cascade] = []
+    """Return a function that creates a cascade. `on`: the subscriber, by default a database of the run's node."""
+    cascades: list[Cascade] = []
 
     def make(on: Any = None, **more: Any) -> Cascade:
-        made.append(Cascade(publisher, on or subscriber, **more))
-        return made[-1]
+        cascades.append(Cascade(publisher, on or subscriber, **more))
+        return cascades[-1]
 
     yield make
-    for one in made:
+    for one in cascades:
         one.close()
 
 
 @pytest.fixture
 def own_subscriber(own_node):
-    """A subscriber on a node of its own, on which no other test keeps the log."""
+    """A subscriber on a separate node, on which no other test needs the log."""
     one = Subscriber(own_node())
     yield one
     one.close()
@@ -149,7 +149,7 @@ FILTERS = {
 
 
 def transaction_at_random(chance: random.Random) -> str:
-    """Some changes of few keys, so that a batch changes most of them several times."""
+    """Return some changes of few keys, so that a batch changes most keys several times."""
     keys = [chance.randrange(1, 12) for _ in range(chance.randrange(1, 6))]
     statements = []
     for key in keys:
@@ -290,17 +290,17 @@ def test_history_is_read_to_the_end_although_it_is_dropped_or_expires(own_subscr
 
 @pytest.mark.slow
 def test_subscription_without_a_history_nets_its_changes_of_the_table(subscriber, cascade, postgres) -> None:
-    tables, other = cascade(), Publisher(postgres)
-    other.sql(f"{TABLE}; CREATE PUBLICATION p FOR TABLE t")
-    subscriber.sql(other.subscription("copy_data = false", name="other"))
+    tables, second_publisher = cascade(), Publisher(postgres)
+    second_publisher.sql(f"{TABLE}; CREATE PUBLICATION p FOR TABLE t")
+    subscriber.sql(second_publisher.subscription("copy_data = false", name="other"))
     tables.apply_as_one_batch("INSERT INTO t VALUES (1, 'a', 1)", "UPDATE t SET v = 'b'")
-    other.sql("BEGIN; INSERT INTO t VALUES (2, 'a', 1); UPDATE t SET v = 'b'; COMMIT")
-    other.wait_confirmed("other")
+    second_publisher.sql("BEGIN; INSERT INTO t VALUES (2, 'a', 1); UPDATE t SET v = 'b'; COMMIT")
+    second_publisher.wait_confirmed("other")
     tables.apply_as_one_batch("UPDATE t SET v = 'c'", "DELETE FROM t")
     changes = [(row["_op"], row["id"], row["v"]) for row in tables.changes().to_pylist()]
     assert changes == [("I", 1, "a"), ("U", 1, "b"), ("I", 2, "b"), ("U", 1, "c"), ("D", 1, None)]
     subscriber.unsubscribe()
-    other.close()
+    second_publisher.close()
 
 
 @pytest.mark.slow

@@ -12,7 +12,10 @@ from tests.subscriber.conftest import READY, Publisher, Subscriber
 
 @pytest.fixture
 def mirror(postgres: Server, publisher: Publisher) -> Iterator[Publisher]:
-    """A database of the PostgreSQL server that subscribes beside the node; its slot is made first, as one server is both."""
+    """A database of the PostgreSQL server that subscribes to the same publication.
+
+    Its slot is created first, because the publisher is the same server.
+    """
     database = Publisher(postgres)
     yield database
     database.sql("ALTER SUBSCRIPTION s DISABLE; ALTER SUBSCRIPTION s SET (slot_name = NONE); DROP SUBSCRIPTION s")

@@ -27,7 +27,7 @@ ROWS = "SELECT count(*), sum(id), min(md5(v || n)), max(md5(v || n)) FROM t"
 
 @pytest.fixture
 def pair(postgres: PostgresServer, node: NodeServer) -> Iterator[tuple[Database, Database]]:
-    """A publisher and a subscriber that has its rows."""
+    """A publisher, and a subscriber that has its rows."""
     publisher, subscriber = Database.new(postgres), Database.new(node)
     publisher.sql(MAKE + ";" + FILL)
     subscriber.sql(MAKE)
@@ -37,7 +37,7 @@ def pair(postgres: PostgresServer, node: NodeServer) -> Iterator[tuple[Database,
 
 
 def published(publisher: Database, where: str = "id % 10 <> 0") -> str:
-    """What the subscriber should have."""
+    """Return the rows that the subscriber should have."""
     return publisher.sql(f"{ROWS} WHERE {where}")
 
 
@@ -223,7 +223,7 @@ def test_subscription_can_be_disabled_or_dropped_while_a_table_is_reconciled(pos
 
 
 class Meanwhile:
-    """A cursor behind whose first query something happens."""
+    """A cursor that runs a function after its first query."""
 
     def __init__(self, cursor: CatalogCursor, happens: Callable[[], object]) -> None:
         self._cursor, self._happens = cursor, happens

@@ -53,7 +53,10 @@ WORK = """
 
 @pytest.fixture
 def mirror(postgres: Server, publisher: Publisher) -> Iterator[Publisher]:
-    """A database of the PostgreSQL server that subscribes beside the node; its slot is made first, as one server is both."""
+    """A database of the PostgreSQL server that subscribes to the same publication.
+
+    Its slot is created first, because the publisher is the same server.
+    """
     database = Publisher(postgres)
     yield database
     database.sql("ALTER SUBSCRIPTION s DISABLE; ALTER SUBSCRIPTION s SET (slot_name = NONE); DROP SUBSCRIPTION s")
@@ -61,11 +64,11 @@ def mirror(postgres: Server, publisher: Publisher) -> Iterator[Publisher]:
 
 
 def subscribe_both(publisher: Publisher, subscriber: Subscriber, mirror: Publisher) -> None:
-    """Subscribes the node and the PostgreSQL database to the publication, and waits until their tables are copied."""
+    """Subscribe the node and the PostgreSQL database to the publication, and wait until their tables are copied."""
     publisher.sql(f"SELECT pg_create_logical_replication_slot('{publisher.name}_mirror', 'pgoutput')")
     subscriber.sql(publisher.subscription(""))
-    words = f"slot_name = '{publisher.name}_mirror', create_slot = false"
-    mirror.sql(f"CREATE SUBSCRIPTION s CONNECTION '{publisher.conninfo}' PUBLICATION p WITH ({words})")
+    options = f"slot_name = '{publisher.name}_mirror', create_slot = false"
+    mirror.sql(f"CREATE SUBSCRIPTION s CONNECTION '{publisher.conninfo}' PUBLICATION p WITH ({options})")
     for database in (subscriber, mirror):
         until(lambda: database.sql(READY) == "t")  # noqa: B023
 
@@ -361,7 +364,7 @@ WORKER_WAITS = """SELECT count(*) FROM pg_stat_activity WHERE datname = current_
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_applied_change_whose_trigger_waits_for_another_session_goes_on_as_in_postgresql(
+def test_applied_change_whose_trigger_waits_for_another_session_continues_as_in_postgresql(
     publisher: Publisher, subscriber: Subscriber, mirror: Publisher
 ) -> None:
     publisher.sql("CREATE TABLE t (id int PRIMARY KEY, v int); INSERT INTO t VALUES (1, 0), (2, 0); CREATE PUBLICATION p FOR TABLE t")
@@ -374,9 +377,9 @@ def test_applied_change_whose_trigger_waits_for_another_session_goes_on_as_in_po
     for statement in INTERFERING:
         databases = (subscriber, mirror)
         with contextlib.ExitStack() as sessions:
-            others = [sessions.enter_context(psycopg.connect(database.conninfo)) for database in databases]
-            for other in others:
-                other.execute(statement.encode())
+            other_sessions = [sessions.enter_context(psycopg.connect(database.conninfo)) for database in databases]
+            for session in other_sessions:
+                session.execute(statement.encode())
             publisher.sql("UPDATE t SET v = v + 1 WHERE id = 1")
             for database in databases:
                 until(lambda: database.sql(WORKER_WAITS) == "1", f"the worker does not wait for {statement!r}")  # noqa: B023

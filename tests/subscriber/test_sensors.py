@@ -22,7 +22,7 @@ PACKAGE = Path(__file__).parents[2] / "pyspark-headgate"
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[str]]:
-    """Runs a program with the wheel, and returns the words that it prints."""
+    """Return a function that runs a program with the wheel, and returns its output."""
     folder = tmp_path_factory.mktemp("orchestrators")
     dags = folder / "dags"
     dags.mkdir()
@@ -42,12 +42,12 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[str]
     own["PATH"] = f"{python.parent}:{os.environ['PATH']}"
 
     def run(source: Path, *words: str, **more: str) -> list[str]:
-        done = subprocess.run(
+        completed = subprocess.run(
             [python, shutil.copy(source, dags), *words], cwd=folder, env={**own, **more}, capture_output=True, text=True, timeout=300
         )
-        said = [line for line in done.stdout.splitlines() if line.startswith("SAID")]
-        assert said, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-        return said[0].split("\t")[1:]
+        lines = [line for line in completed.stdout.splitlines() if line.startswith("SAID")]
+        assert lines, f"{completed.stdout[-3000:]}\n{completed.stderr[-3000:]}"
+        return lines[0].split("\t")[1:]
 
     subprocess.run([python.with_name("airflow"), "db", "migrate"], cwd=folder, env=own, check=True, capture_output=True)
     return run
@@ -55,7 +55,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[str]
 
 @pytest.fixture
 def subscribed(publisher, subscriber) -> str:
-    """The address of the node, whose table t is subscribed."""
+    """The address of the node, whose table t has a subscription."""
     publisher.sql("CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t; INSERT INTO t VALUES (1)")
     subscriber.sql("CREATE TABLE t (id int PRIMARY KEY)")
     subscriber.sql(publisher.subscription())

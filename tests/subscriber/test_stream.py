@@ -72,7 +72,7 @@ def test_page_ranges_of_a_table_are_even_and_adjacent(pages: int, workers: int, 
 
 
 def in_ranges(publisher, count: int) -> None:
-    """Assert that the table is large enough to be copied in so many ranges on two cores."""
+    """Check that the table is large enough to be copied in this number of ranges on two cores."""
     pages = int(publisher.sql("SELECT pg_relation_size('t') / 8192"))
     assert pages * 8192 >= initial_copy.PARALLEL_SIZE
     assert len(initial_copy.page_ranges(pages, 2, 2)) == count
@@ -220,7 +220,7 @@ def test_truncate_empties_the_table_between_the_changes_around_it(publisher, sub
 
 
 def is_cut(publisher, count: str, change: str) -> None:
-    """Runs a transaction that is so large that it is applied in several parts."""
+    """Run a transaction that is large enough to be applied in several parts."""
     end_before = publisher.end
     publisher.sql(f"BEGIN; {change}; COMMIT")
     assert int(publisher.sql(f"SELECT '{publisher.end}'::pg_lsn - '{end_before}'")) > int(count) * batch.PART_SIZE
@@ -252,7 +252,7 @@ def test_truncate_in_a_later_part_of_a_transaction_keeps_the_rows_after_it(publi
 
 
 @pytest.mark.slow
-def test_deferred_keys_exchanged_between_two_parts_of_a_transaction_are_no_conflict(publisher, subscriber) -> None:
+def test_deferred_keys_exchanged_between_two_parts_of_a_transaction_do_not_conflict(publisher, subscriber) -> None:
     table = "CREATE TABLE t(id int PRIMARY KEY, b text, n int UNIQUE DEFERRABLE INITIALLY DEFERRED)"
     replicate(publisher, subscriber, table, "INSERT INTO t VALUES (1, '', 1), (2, '', 2)")
     is_cut(publisher, "1", """UPDATE t SET n = 2 WHERE id = 1; INSERT INTO t SELECT i, repeat('x', 1000), i FROM generate_series(3, 60000) i;
@@ -456,11 +456,11 @@ def test_session_that_blocks_the_apply_worker_is_shown(publisher, subscriber) ->
     subscriber.wait(READY, "t")
     subscriber.sql("BEGIN; LOCK TABLE t")
     publisher.sql("UPDATE t SET a = 2")
-    other = Session(subscriber.conninfo)
+    second_session = Session(subscriber.conninfo)
     blocked = f"SELECT pg_blocking_pids(pid) FROM pg_stat_activity WHERE datname = '{subscriber.name}' AND wait_event_type = 'Lock'"
-    until(lambda: other.sql(blocked))
-    assert other.sql(blocked) == f"{{{subscriber.session.connection.info.backend_pid}}}"
-    other.close()
+    until(lambda: second_session.sql(blocked))
+    assert second_session.sql(blocked) == f"{{{subscriber.session.connection.info.backend_pid}}}"
+    second_session.close()
     subscriber.sql("COMMIT")
     publisher.wait_confirmed()
 

@@ -17,7 +17,10 @@ from headgate.storage.location.data_location import DataPath
 
 
 def plainly(path: DataPath) -> list[str]:
-    """The rows as a reader sees them that knows the files of the log and nothing else; it must not need to know more."""
+    """Return the rows as a reader finds them that knows only the log and the data files.
+
+    Check that the protocol requires no other features.
+    """
     newest = delta_log.newest_version(path)
     assert newest is not None
     _, protocol, files = delta_log.read_state(path, newest)

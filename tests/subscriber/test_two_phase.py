@@ -14,12 +14,12 @@ TABLE = "CREATE TABLE t(id int PRIMARY KEY, b text)"
 
 
 def held(subscriber) -> int:
-    """How many transactions the database's subscriptions hold prepared."""
+    """Return how many prepared transactions the database's subscriptions hold."""
     return int(subscriber.sql("SELECT count(*) FROM pg_prepared_xacts WHERE database = current_database() AND gid LIKE 'pg_gid_%'"))
 
 
 def enabled(subscriber) -> None:
-    """Waits until the subscription streams with two_phase."""
+    """Wait until the subscription streams with two_phase."""
     until(lambda: subscriber.of_subscription("subtwophasestate") == "e", "two_phase is not enabled", 60)
 
 
@@ -97,21 +97,21 @@ def test_prepared_transaction_is_busy_while_a_session_waits_to_commit_it(publish
     committing = threading.Thread(target=commit, daemon=True)
     committing.start()
     waits = f"SELECT count(*) FROM pg_stat_activity WHERE pid = {first.connection.info.backend_pid} AND wait_event_type = 'Lock'"
-    other = Session(subscriber.conninfo)
-    until(lambda: other.sql(waits) == "1", "COMMIT PREPARED does not wait for the lock")
+    second_session = Session(subscriber.conninfo)
+    until(lambda: second_session.sql(waits) == "1", "COMMIT PREPARED does not wait for the lock")
     for word in ("COMMIT", "ROLLBACK"):
         with pytest.raises(ObjectNotInPrerequisiteState, match="is busy"):
-            other.sql(f"{word} PREPARED '{gid}'")
+            second_session.sql(f"{word} PREPARED '{gid}'")
     first.connection.cancel_safe()
     committing.join()
     assert cancelled == ["57014"]
     subscriber.sql("COMMIT")
-    other.sql(f"COMMIT PREPARED '{gid}'")
+    second_session.sql(f"COMMIT PREPARED '{gid}'")
     with pytest.raises(UndefinedObject, match="does not exist"):
-        other.sql(f"COMMIT PREPARED '{gid}'")
+        second_session.sql(f"COMMIT PREPARED '{gid}'")
     assert (subscriber.sql("SELECT count(*) FROM t"), held(subscriber)) == ("1", 0)
     first.close()
-    other.close()
+    second_session.close()
 
 
 def test_prepared_transactions_wait_for_room_in_max_prepared_transactions(publisher, subscriber) -> None:

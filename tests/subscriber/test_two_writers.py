@@ -11,7 +11,7 @@ TABLE = "CREATE TABLE t (a int PRIMARY KEY)"
 DUPLICATE = 'duplicate key value violates unique constraint "t_pkey"'
 
 
-def test_rows_that_two_subscriptions_bring_are_stored_once(publisher: Publisher, subscriber: Subscriber) -> None:
+def test_rows_applied_by_two_subscriptions_are_stored_once(publisher: Publisher, subscriber: Subscriber) -> None:
     publisher.sql(f"{TABLE}; CREATE PUBLICATION p FOR TABLE t")
     subscriber.sql(TABLE)
     for name in ("s", "r"):

@@ -1,7 +1,8 @@
-"""If the publisher does not send a value (unchanged TOAST, a column of the subscriber), a node holds the value that a PostgreSQL subscriber holds.
+"""For values that the publisher does not send (unchanged TOAST, columns of the subscriber), a node keeps those that a PostgreSQL subscriber
+keeps.
 
-The property draws tables (identity, key, storage, extra columns of the subscriber) and transactions that change rows several times. Some
-rows are missing at the subscribers, so that changes are skipped. The transactions of a round arrive together.
+The property test draws tables (identity, key, storage, extra columns of the subscriber) and transactions that change rows several times.
+Some rows are missing on the subscribers, so that changes are skipped. The transactions of a round arrive together.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ PARTITIONED = {
 
 @dataclass(frozen=True)
 class Definition:
-    """A published table and what the subscriber has instead."""
+    """A published table, and how the subscriber's table differs."""
 
     identity: str
     key: str
@@ -51,7 +52,7 @@ class Definition:
     partitioned: str
 
     def published(self, name: str) -> str:
-        """The table of the publisher."""
+        """Return the CREATE TABLE of the publisher."""
         storage = "".join(
             f"; ALTER TABLE {name} ALTER {column} SET STORAGE EXTERNAL"
             for column, is_external in (("k", self.external_key), ("big", self.external))
@@ -60,7 +61,7 @@ class Definition:
         return f"CREATE TABLE {name} ({COLUMNS}); {IDENTITIES[self.identity].format(name, self.key)}{storage}"
 
     def subscribed(self, name: str) -> str:
-        """The table of a subscriber."""
+        """Return the CREATE TABLE of a subscriber."""
         partition_by = f" PARTITION BY {self.partitioned} (k)" if self.partitioned else ""
         identity = {"nothing": "SELECT", "full without a key": IDENTITIES["full without a key"]}.get(self.identity, IDENTITIES["key"])
         table = f"CREATE TABLE {name} ({COLUMNS}{LOCAL[self.local]}){partition_by}; {identity.format(name, self.key)}"
@@ -110,14 +111,14 @@ STORED = FIRST.format(
 
 
 class Pair:
-    """A PostgreSQL and a node that subscribe to the same publication."""
+    """A PostgreSQL database and a node's database that subscribe to the same publication."""
 
     def __init__(self, publisher: Publisher, mirror: Subscriber, node: Subscriber) -> None:
         self.publisher, self.mirror, self.node = publisher, mirror, node
         self._rounds = 0
 
     def run(self, drawn: list[Definition], rounds: list[list[list[str]]], lost: int) -> None:
-        """Makes the tables, runs the rounds of transactions and compares after each."""
+        """Create the tables, run the rounds of transactions, and compare the subscribers after each."""
         self._rounds += 1
         tables = {f"t{self._rounds}_{number}": definition for number, definition in enumerate(drawn)}
         self._subscribe(tables)
@@ -133,7 +134,7 @@ class Pair:
             self._unsubscribe(tables)
 
     def _round(self, tables: dict[str, Definition], transactions: list[list[str]]) -> None:
-        """Runs transactions whose changes arrive at the node together."""
+        """Run transactions whose changes arrive at the node together."""
         self.node.sql("ALTER SUBSCRIPTION s DISABLE")
         for transaction in transactions:
             for name, definition in tables.items():
@@ -150,7 +151,9 @@ class Pair:
                 database.sql(definition.subscribed(name))
         self.publisher.sql(f"CREATE PUBLICATION p FOR TABLE {', '.join(tables)}")
         self.publisher.sql(f"SELECT pg_create_logical_replication_slot('{self.publisher.name}_mirror', 'pgoutput')")
-        self.mirror.sql(self.publisher.subscription("create_slot = false", name="mirror"))  # it would wait for itself: one server is both
+        self.mirror.sql(
+            self.publisher.subscription("create_slot = false", name="mirror")
+        )  # creating the slot would wait for this statement's own transaction
         self.node.sql(self.publisher.subscription())
         for database in (self.mirror, self.node):
             database.wait(READY, "t", 120)
@@ -168,7 +171,7 @@ class Pair:
 
 
 def contents(subscriber: Subscriber, table: str) -> list[str]:
-    """The rows of a table, in one order for both kinds of server."""
+    """Return the rows of a table in an order that is the same for both kinds of server."""
     names = subscriber.sql(
         f"SELECT attname FROM pg_attribute WHERE attrelid = '{table}'::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum"
     ).split("\n")
@@ -178,7 +181,7 @@ def contents(subscriber: Subscriber, table: str) -> list[str]:
 
 @pytest.fixture
 def make_pair(postgres: Server, publisher: Publisher) -> Iterator[Callable[[Subscriber], Pair]]:
-    """Makes the pair of a PostgreSQL and a node's database."""
+    """Return a function that creates a pair."""
     mirror = Subscriber(postgres)
     yield lambda node: Pair(publisher, mirror, node)
     mirror.close()

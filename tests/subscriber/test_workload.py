@@ -1,6 +1,6 @@
-"""Under a random workload, a node and a PostgreSQL that subscribe to the same publisher hold the same rows at every quiet point.
+"""Under a random workload, a node and a PostgreSQL that subscribe to the same publisher have the same rows whenever they have caught up.
 
-A transaction that reads the node while it applies changes sees the publisher's rows at one commit.
+A transaction that reads the node while it applies changes sees the publisher's rows as of one commit.
 """
 
 from __future__ import annotations
@@ -20,40 +20,40 @@ Contents = dict[str, list[str]]
 
 
 def contents(connection: psycopg.Connection[Any]) -> Contents:
-    """All rows of each table, in one order for both kinds of server."""
+    """Return all rows of each table, in an order that is the same for both kinds of server."""
     return {name: sorted(map(repr, connection.execute(f"SELECT * FROM {name}").fetchall())) for name in CONTENTS}  # type: ignore[call-overload]
 
 
 class History:
-    """What the publisher held after each transaction, by the end of its log then."""
+    """The publisher's rows after each transaction, by the end of its log at that time."""
 
     def __init__(self, publisher: Publisher) -> None:
         self._connection = publisher.session.connection
         self._moments: list[tuple[Lsn, Contents]] = []
 
     def run(self, transaction: str) -> None:
-        """Runs a transaction and keeps what is there afterwards."""
+        """Run a transaction and record the rows after it."""
         self._connection.execute(transaction)  # type: ignore[call-overload]
-        at = self._connection.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
-        assert at is not None
-        self._moments.append((Lsn.parse(at[0]), contents(self._connection)))
+        row = self._connection.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
+        assert row is not None
+        self._moments.append((Lsn.parse(row[0]), contents(self._connection)))
 
     @property
     def end(self) -> Lsn:
-        """The position of the last transaction."""
+        """Return the position of the last transaction."""
         return self._moments[-1][0]
 
     def between(self, first: Lsn, last: Lsn) -> list[Contents]:
-        """What was there at each commit from the one that ends at a position to the one that ends at another."""
+        """Return the rows after each commit from the one that ends at `first` to the one that ends at `last`."""
         ends = [next(index for index, (position, _) in enumerate(self._moments) if position >= end) for end in (first, last)]
         return [contents for _, contents in self._moments[ends[0] : ends[1] + 1]]
 
 
 class Past:
-    """A transaction that goes on seeing the node as it is now, and between which positions of the publisher that is."""
+    """A transaction whose snapshot of the node is taken now, and the two positions of the publisher between which the snapshot lies."""
 
     def __init__(self, subscriber: Subscriber, copied: Lsn) -> None:
-        """`copied`: up to where the tables were copied."""
+        """`copied`: the position up to which the tables were copied."""
         self.first = max(_applied(subscriber), copied)
         self.connection = psycopg.connect(subscriber.conninfo, autocommit=True)
         self.connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
@@ -62,21 +62,23 @@ class Past:
 
 
 def _applied(subscriber: Subscriber) -> Lsn:
-    """How far the subscription has been applied."""
-    at = subscriber.sql(
+    """Return the position up to which the subscription has applied changes."""
+    lsn = subscriber.sql(
         f"SELECT remote_lsn FROM pg_replication_origin_status WHERE external_id = 'pg_{subscriber.of_subscription('s.oid')}'"
     )
-    return Lsn.parse(at) if at else INVALID
+    return Lsn.parse(lsn) if lsn else INVALID
 
 
 @pytest.fixture
 def mirror(postgres: Server, publisher: Publisher) -> Iterator[Subscriber]:
-    """A database of the real PostgreSQL that subscribes to the same publication."""
+    """A database of PostgreSQL that subscribes to the same publication."""
     database = Subscriber(postgres)
     database.sql(TABLES)
     publisher.sql(f"{TABLES} {PUBLISHED}")
     publisher.sql(f"SELECT pg_create_logical_replication_slot('{publisher.name}_mirror', 'pgoutput')")
-    database.sql(publisher.subscription("create_slot = false", name="mirror"))  # which would wait for itself: one server is both
+    database.sql(
+        publisher.subscription("create_slot = false", name="mirror")
+    )  # creating the slot would wait for this statement's own transaction
     database.wait(READY, "t")
     yield database
     database.close()

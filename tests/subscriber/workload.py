@@ -1,9 +1,9 @@
 """Generate a random workload for a real PostgreSQL. The replication property and the fault tests run it.
 
-Five tables: a key of two columns with NULLs among the values, out-of-line values that an UPDATE does not send, a table without key
-under REPLICA IDENTITY FULL with equal rows, a key of types whose equal values are written differently (1.0 and 1.00, 0 and -0, 'a' and
-'a '), and a replica identity that is not the primary key. Transactions of up to `batch` rows change keys, let rows change places, roll back
-to savepoints and truncate.
+There are five tables: one with a key of two columns and NULLs among the values, one with out-of-line values that an UPDATE does not send,
+one without a key under REPLICA IDENTITY FULL with equal rows, one whose key has types with equal values that are written differently (1.0
+and 1.00, 0 and -0, 'a' and 'a '), and one whose replica identity is not the primary key. Transactions of up to `batch` rows change keys,
+exchange keys of rows, roll back to savepoints and truncate.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ CONTENTS = {
     "mixed": "SELECT f, c, n, v FROM mixed ORDER BY f, c, n",
     "named": "SELECT id, name, tag, md5(big) FROM named ORDER BY id",
 }
-"""The contents of each table as a query that both kinds of server answer alike."""
+"""For each table, a query of its contents that both kinds of server answer in the same way."""
 READY = f"SELECT count(*) = {len(CONTENTS)} AND count(*) = count(*) FILTER (WHERE srsubstate = 'r') FROM pg_subscription_rel"
-"""Whether all tables of a subscription are ready."""
+"""A query for whether all tables of a subscription are ready."""
 
 
 class Workload:
-    """Statements, one transaction at a time, from a seed."""
+    """Random transactions, from a seed."""
 
     def __init__(self, seed: int, batch: int) -> None:
         self._rng = random.Random(seed)
@@ -44,7 +44,7 @@ class Workload:
         self._next = 1
 
     def transaction(self) -> str:
-        """BEGIN … COMMIT (or ROLLBACK now and then) of some changes."""
+        """Return a transaction of some changes, which ends with COMMIT, or sometimes with ROLLBACK."""
         rng = self._rng
         parts = ["BEGIN"]
         for _ in range(rng.randint(1, 4)):
@@ -62,7 +62,7 @@ class Workload:
         return self._rng.choice(kinds)()
 
     def _range(self) -> tuple[int, int]:
-        """New numbers, and how many there are so far."""
+        """Return new numbers, and how many numbers there are so far."""
         first, count = self._next, self._rng.choice((1, 3, 20, self._batch))
         self._next += count
         return first, first + count - 1

@@ -27,14 +27,14 @@ def test_ranges_differ_by_count_or_sum_or_if_one_side_has_none() -> None:
     def of(*ranges: tuple[str, int, int]) -> pa.Table:
         return pa.Table.from_pylist([dict(zip(DIGESTS.names, values, strict=True)) for values in ranges], schema=DIGESTS)
 
-    theirs, ours = of(("0", 2, 5), ("1", 1, 1), ("2", 1, 1), ("3", 1, 7)), of(("0", 2, 5), ("1", 2, 1), ("2", 1, 2), ("4", 1, 7))
-    assert differing(theirs, ours) == ["1", "2", "3", "4"]
+    expected, actual = of(("0", 2, 5), ("1", 1, 1), ("2", 1, 1), ("3", 1, 7)), of(("0", 2, 5), ("1", 2, 1), ("2", 1, 2), ("4", 1, 7))
+    assert differing(expected, actual) == ["1", "2", "3", "4"]
 
 
 def test_rows_are_missing_extra_or_different_and_unsent_values_are_not_compared() -> None:
-    theirs = rows(("1:1", "a,b"), ("1:2", "a,b"), ("1:3", "a,*"), ("1:4", "a,b"))
-    ours = rows(("1:1", "a,b"), ("1:2", "a,c"), ("1:3", "a,z"), ("1:5", "a,b"))
-    differences = list(compared(table("id", "v"), theirs, ours))
+    expected = rows(("1:1", "a,b"), ("1:2", "a,b"), ("1:3", "a,*"), ("1:4", "a,b"))
+    actual = rows(("1:1", "a,b"), ("1:2", "a,c"), ("1:3", "a,z"), ("1:5", "a,b"))
+    differences = list(compared(table("id", "v"), expected, actual))
     assert differences == [
         RowDifference("different", "(id)=(2)", ("v",)),
         RowDifference("missing", "(id)=(4)"),

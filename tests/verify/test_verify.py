@@ -40,7 +40,7 @@ EQUAL = [f"public|{name}|equal||" for name in ("other", "t", "u")]
 
 @pytest.fixture
 def pair(postgres: PostgresServer, node: NodeServer) -> Iterator[tuple[Database, Database]]:
-    """A publisher and a subscriber that has its rows."""
+    """A publisher, and a subscriber that has its rows."""
     publisher, subscriber = Database.new(postgres), Database.new(node)
     publisher.sql(MAKE.format(big="int", text="int", scale="") + FILL)
     subscriber.sql(MAKE.format(big="bigint", text="text", scale="(10,3)"))
@@ -57,9 +57,9 @@ def test_each_planted_difference_is_named_and_nothing_else(pair: tuple[Database,
     assert subscriber.rows(VERIFY) == sorted(PLANTED)
     assert subscriber.rows("SELECT result, key FROM headgate.verify('s', 'other')") == ["different|", "missing|(id)=(77)"]
     command = [*HEADGATE, "verify", "-D", str(node.data), "-U", "postgres", "-d", subscriber.name, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=180)
-    assert done.returncode == 1, done.stderr
-    assert [row["key"] for row in json.loads(done.stdout) if row["name"] == "other"] == [None, "(id)=(77)"]
+    completed = subprocess.run(command, capture_output=True, text=True, timeout=180)
+    assert completed.returncode == 1, completed.stderr
+    assert [row["key"] for row in json.loads(completed.stdout) if row["name"] == "other"] == [None, "(id)=(77)"]
     repaired = subprocess.run([*command[:-1], "--repair"], capture_output=True, text=True, timeout=180)
     assert repaired.returncode == 0, repaired.stdout + repaired.stderr
     assert "public.other: is made equal" in repaired.stdout
@@ -86,9 +86,9 @@ def test_values_of_both_sides_are_shown_on_request(pair: tuple[Database, Databas
         ([], "missing: (id)=(77)\n"),
         (["--values"], 'missing: (id)=(77), there {"id": "77", "x": "77", "y": "25.667"}\n'),
     ):
-        done = subprocess.run([*command, *more], capture_output=True, text=True, timeout=180)
-        assert output in done.stdout
-        assert re.search(r"public\.other: different, 100 rows, \d+ ranges, ", done.stdout)
+        completed = subprocess.run([*command, *more], capture_output=True, text=True, timeout=180)
+        assert output in completed.stdout
+        assert re.search(r"public\.other: different, 100 rows, \d+ ranges, ", completed.stdout)
 
 
 def test_difference_changed_by_the_stream_is_reported_as_it_is_now(pair: tuple[Database, Database]) -> None:
@@ -134,10 +134,10 @@ def test_table_that_cannot_be_reconciled_is_reported_with_the_suggested_action(p
     _, subscriber = pair
     subscriber.sql("DELETE FROM other WHERE id = 77; ALTER TABLE other ADD CHECK (id <> 77)")
     command = [*HEADGATE, "verify", "-D", str(node.data), "-U", "postgres", "-d", subscriber.name, "s", "other", "--repair"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=180)
-    assert done.returncode == 1
-    assert 'tables of subscription "s" could not be made equal' in done.stderr
-    assert "headgate status" in done.stderr
+    completed = subprocess.run(command, capture_output=True, text=True, timeout=180)
+    assert completed.returncode == 1
+    assert 'tables of subscription "s" could not be made equal' in completed.stderr
+    assert "headgate status" in completed.stderr
     subscriber.sql("ALTER TABLE other DROP CONSTRAINT other_id_check")
     subscriber.wait("SELECT count(*) FROM other", "100")
 
@@ -205,7 +205,7 @@ def test_cancel_ends_the_comparison_and_leaves_nothing_at_the_publisher(pair: tu
 def test_table_that_is_being_copied_is_not_reported_as_different(
     pair: tuple[Database, Database], postgres: PostgresServer, node: NodeServer
 ) -> None:
-    """Each of three attempts has a slot of its own: the publisher drops the one before when it notices that its reader has gone.
+    """Each of three attempts has its own slot. The publisher drops the previous one after it has noticed that its reader has disconnected.
 
     `headgate verify` waits for the copy instead.
     """

@@ -1,4 +1,4 @@
-"""PostgreSQL's subscribers treat a node that announces 16, 17 or 18 as such a publisher, and the node serves them."""
+"""PostgreSQL's subscribers treat a node that announces version 16, 17 or 18 as a publisher of that version, and the node serves them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ TABLE = "CREATE TABLE t (a int PRIMARY KEY, b text)"
 
 @pytest.fixture
 def announcing(spare_node: Callable[..., Server]) -> Callable[[int], Database]:
-    """Makes a database on a node that announces a version."""
+    """Return a function that creates a database on a node that announces a version."""
     return lambda version: Database.new(spare_node(server_version=f"'{version}.1'"))
 
 
 @pytest.fixture
 def subscriber(of_version: Callable[[int], Server]) -> Iterator[Callable[[int], Database]]:
-    """Makes a database on the PostgreSQL of a version, whose subscriptions end with the test."""
+    """Return a function that creates a database on PostgreSQL of a version. Its subscriptions are dropped at the end."""
     databases: list[Database] = []
 
     def make(version: int) -> Database:

@@ -1,4 +1,7 @@
-"""A node continues after its publisher of version 17 or 18 fails over to a standby with synchronized slots, by libpq's list of hosts."""
+"""A node continues after its publisher of version 17 or 18 fails over to a standby with synchronized slots.
+
+libpq tries the hosts in order.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ SYNCHRONIZED = "SELECT count(*) FROM pg_replication_slots WHERE synced AND failo
 
 
 def standby_of(primary: Server, farm: Any) -> Server:
-    """A standby made of the stopped primary's files; both run afterwards."""
+    """Create a standby from the files of the stopped primary. Both run afterwards."""
     follows = {"sync_replication_slots": "on"} if "synchronized_standby_slots" in primary.conf else {}
     standby = farm.make(type(primary), start=False, hot_standby_feedback="on", primary_slot_name="'physical'", **follows)
     primary.psql("postgres", "SELECT pg_create_physical_replication_slot('physical', true)")
@@ -50,7 +53,7 @@ def test_node_can_subscribe_to_a_standby(_farm: Any, node: Server, version: int)
     publisher.sql("CREATE TABLE t (a int PRIMARY KEY); INSERT INTO t VALUES (1); CREATE PUBLICATION p FOR TABLE t")
     lake.sql("CREATE TABLE t (a int PRIMARY KEY)")
     until(lambda: publisher.name in standby.psql("postgres", "SELECT datname FROM pg_database"), "the database is not on the standby")
-    # slots are made where the primary has told its running transactions, now and then or when it is asked to
+    # a slot is created after the primary has logged its running transactions, periodically or on request
     with meanwhile(lambda _: publisher.sql("SELECT pg_log_standby_snapshot()")):
         subscribe(lake, Database(standby, publisher.name), "s", "p")
     publisher.sql("INSERT INTO t VALUES (2)")

@@ -51,7 +51,7 @@ SAID = (
 
 
 def answers(server: Server, statements: tuple[str, ...] = SAID) -> list[str]:
-    """What the server says to each, over one replication connection."""
+    """Return the server's results of the commands, which run over one replication connection."""
     database = server.new_database()
     results: list[object] = []
     with psycopg.connect(f"{server.conninfo(database)} replication=database", autocommit=True) as session:

@@ -34,7 +34,7 @@ def announcing(spare_node: Callable[..., Server]) -> Database:
 
 @pytest.fixture
 def subscriber() -> Iterator[Callable[[Server], Database]]:
-    """Makes databases whose subscriptions end with the test."""
+    """Return a function that creates databases. Their subscriptions are dropped at the end."""
     databases: list[Database] = []
 
     def make(server: Server) -> Database:
@@ -128,8 +128,8 @@ STATEMENTS = (
 )
 
 
-def told(database: Database) -> list[str]:
-    """What the server says to each of the statements."""
+def results_of(database: Database) -> list[str]:
+    """Return the server's result of each statement."""
     database.sql(TABLES)
     slot, results = f"{database.name}_told", []
     with psycopg.connect(database.conninfo, autocommit=True) as session:
@@ -150,7 +150,7 @@ def told(database: Database) -> list[str]:
 
 @pytest.mark.slow
 def test_statements_about_generated_columns_answer_as_in_postgresql_18(announcing: Database, of_version: Callable[[int], Server]) -> None:
-    assert told(announcing) == told(Database.new(of_version(18)))
+    assert results_of(announcing) == results_of(Database.new(of_version(18)))
     assert "Via root" in announcing.server.psql(announcing.name, "\\dRp+", "-A")
 
 
@@ -166,7 +166,7 @@ def test_node_that_announces_15_does_not_know_published_generated_columns(node: 
 
 
 def test_different_column_lists_are_an_error_of_the_function_that_reads_the_slot(node: Server) -> None:
-    """The error is its own cause, which the session must not follow endlessly."""
+    """The error is its own cause, so the session must not follow causes endlessly."""
     lake = Database.new(node)
     lake.sql("CREATE TABLE t (a int PRIMARY KEY, b int); CREATE PUBLICATION p FOR TABLE t (a); CREATE PUBLICATION q FOR TABLE t")
     slot = f"{lake.name}_differ"

@@ -33,7 +33,7 @@ def timeout(session: psycopg.Connection[tuple[object, ...]], value: str) -> None
 
 
 def story(server: Server) -> list[str]:
-    """What befalls a slot that is idle, while another is in use, and what is said to who comes back."""
+    """Return what happens to an idle slot while another one is in use, and the errors of a client that uses it again."""
     database = server.new_database()
     results: list[object] = []
     idle = f"{database}_idle"

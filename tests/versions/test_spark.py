@@ -24,31 +24,31 @@ TOTALS = "SELECT count(*), sum(a), sum(c), min(d), max(b), count(e) FROM t"
 
 def test_the_private_classes_behind_the_facades_are_in_the_newest_version(newest_spark: dict[str, str]) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *FACADES]
-    done = subprocess.run(command, cwd=ROOT, env=newest_spark, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout
+    completed = subprocess.run(command, cwd=ROOT, env=newest_spark, capture_output=True, text=True)
+    assert completed.returncode == 0, completed.stdout
 
 
-def test_a_node_on_the_newest_version_replicates_with_one_on_the_locked_version_and_goes_back_to_it(
+def test_a_node_on_the_newest_version_replicates_with_one_on_the_locked_version_and_returns_to_it(
     newest_spark: dict[str, str], node: Server, own_node: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source, other = node.new_database(), own_node(start=False, small_batch_rows="0")
+    source, newest_node = node.new_database(), own_node(start=False, small_batch_rows="0")
     node.psql(source, f"{TABLE}; {ROWS}; ALTER TABLE t REPLICA IDENTITY FULL; CREATE PUBLICATION p FOR TABLE t")
     with monkeypatch.context() as environment:
         environment.setenv("PYTHONPATH", newest_spark["PYTHONPATH"])
-        other.start()
-    other.psql("postgres", f"{TABLE}; CREATE SUBSCRIPTION s CONNECTION '{node.conninfo(source)}' PUBLICATION p")
-    until(lambda: other.psql("postgres", "SELECT srsubstate FROM pg_subscription_rel") == "r", "the table is not copied", 240)
-    assert f"spark-core_2.13-{NEWEST_SPARK}" in java_of(other)
+        newest_node.start()
+    newest_node.psql("postgres", f"{TABLE}; CREATE SUBSCRIPTION s CONNECTION '{node.conninfo(source)}' PUBLICATION p")
+    until(lambda: newest_node.psql("postgres", "SELECT srsubstate FROM pg_subscription_rel") == "r", "the table is not copied", 240)
+    assert f"spark-core_2.13-{NEWEST_SPARK}" in java_of(newest_node)
     node.psql(source, CHANGES)
     changed = node.psql(source, TOTALS)
-    until(lambda: other.psql("postgres", TOTALS) == changed, "the changes do not come", 240)
-    other.stop()
-    other.start()
-    assert f"spark-core_2.13-{NEWEST_SPARK}" not in java_of(other)
+    until(lambda: newest_node.psql("postgres", TOTALS) == changed, "the changes do not arrive", 240)
+    newest_node.stop()
+    newest_node.start()
+    assert f"spark-core_2.13-{NEWEST_SPARK}" not in java_of(newest_node)
     node.psql(source, "DELETE FROM t WHERE a % 7 = 0")
     changed = node.psql(source, TOTALS)
-    until(lambda: other.psql("postgres", TOTALS) == changed, "the changes do not come to the locked version", 240)
-    other.psql("postgres", "DROP SUBSCRIPTION s")
+    until(lambda: newest_node.psql("postgres", TOTALS) == changed, "the changes do not arrive at the locked version", 240)
+    newest_node.psql("postgres", "DROP SUBSCRIPTION s")
 
 
 def java_of(node: Server) -> str:

@@ -30,7 +30,7 @@ class Pair:
         subscribe(self.subscriber, self.publisher, "s", publication, options)
 
     def await_equal(self, there: str, here: str | None = None) -> None:
-        """Waits until the subscriber has all, then compares what the queries give."""
+        """Wait until the subscriber has all changes, then compare the results of the queries."""
         arrived(self.publisher, "s")
         assert self.subscriber.sql(here or there) == self.publisher.sql(there)
 
@@ -59,7 +59,7 @@ def pair(of_version: Callable[[int], Server], node: Server) -> Iterator[Make]:
         )
 
 
-# ---- a smoke of each ------------------------------------------------------------------------------------------------
+# ---- smoke tests ----------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("version", OTHERS)
 def test_every_version_can_publish_to_a_node(pair: Make, version: int) -> None:
     of = pair(version, "postgres")
@@ -74,7 +74,7 @@ def test_every_version_can_publish_to_a_node(pair: Make, version: int) -> None:
 @pytest.mark.parametrize("version", [pytest.param(version, marks=pytest.mark.slow if version < 18 else []) for version in OTHERS])
 def test_every_version_can_subscribe_to_a_node(pair: Make, version: int) -> None:
     of = pair(version, "node")
-    where = "WHERE (k = 'even')" if version >= 15 else ""  # 14 knows no filters: its first copy brings every row
+    where = "WHERE (k = 'even')" if version >= 15 else ""  # 14 does not know filters, so its initial copy has every row
     of.publisher.sql(f"{TABLE}; {ROWS}; ALTER TABLE t REPLICA IDENTITY FULL; CREATE PUBLICATION p FOR TABLE t {where}")
     of.subscriber.sql(TABLE)
     of.subscribe()
@@ -82,7 +82,7 @@ def test_every_version_can_subscribe_to_a_node(pair: Make, version: int) -> None
     of.await_equal(f"SELECT * FROM t {where} ORDER BY a", "SELECT * FROM t ORDER BY a")
 
 
-# ---- at length ------------------------------------------------------------------------------------------------------
+# ---- detailed tests -------------------------------------------------------------------------------------------------
 BOTH = [pytest.param(version, publisher, id=f"{publisher}-{version}") for version in ALL for publisher in ("postgres", "node")]
 both = pytest.mark.parametrize(("version", "publisher"), BOTH)
 
@@ -171,13 +171,13 @@ def test_prepared_transactions_are_replicated(pair: Make, version: int, publishe
     of.publisher.sql(
         f"BEGIN; UPDATE t SET c = 'prepared' WHERE a < 5; INSERT INTO t VALUES (500, 'k', 1, 'x'); PREPARE TRANSACTION '{gid}'"
     )
-    mine = "SELECT count(*) FROM pg_prepared_xacts WHERE database = current_database()"
-    of.subscriber.wait(mine, "1")
+    own_transactions = "SELECT count(*) FROM pg_prepared_xacts WHERE database = current_database()"
+    of.subscriber.wait(own_transactions, "1")
     of.publisher.sql(
         f"COMMIT PREPARED '{gid}'; BEGIN; DELETE FROM t WHERE a = 20; PREPARE TRANSACTION '{gid}2'; ROLLBACK PREPARED '{gid}2'"
     )
     of.await_equal("SELECT * FROM t ORDER BY a")
-    of.subscriber.wait(mine, "0")
+    of.subscriber.wait(own_transactions, "0")
 
 
 @pytest.mark.slow
@@ -229,7 +229,7 @@ def test_altered_publication_of_a_node_is_followed(pair: Make, version: int) -> 
     of = pair(version, "node")
     of.publisher.sql(f"{TABLE}; {ROWS}; CREATE PUBLICATION p FOR TABLE t WHERE (a < 0) WITH (reconcile = true)")
     of.subscriber.sql(TABLE)
-    of.subscribe(options="copy_data = false")  # that of 14 would bring every row
+    of.subscribe(options="copy_data = false")  # a copy to 14 would have every row
     of.publisher.sql("ALTER PUBLICATION p SET TABLE t WHERE (a < 10)")
     of.publisher.sql("ALTER PUBLICATION p SET TABLE t WHERE (a BETWEEN 5 AND 15); UPDATE t SET a = 11 + 100 WHERE a = 11")
     of.await_equal("SELECT * FROM t WHERE a BETWEEN 5 AND 15 ORDER BY a", "SELECT * FROM t ORDER BY a")
