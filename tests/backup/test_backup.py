@@ -36,7 +36,7 @@ NAMES = ("a", "b", "copied")
 
 @contextlib.contextmanager
 def writing(conninfo: str, statements: Callable[[int], str]) -> Iterator[Callable[[], int]]:
-    """Transaction after transaction until the end; gives how many there were."""
+    """Run transactions until the end of the context. Yield a function that returns how many were committed."""
     done, stop = [0], threading.Event()
 
     def work() -> None:
@@ -55,7 +55,7 @@ def writing(conninfo: str, statements: Callable[[int], str]) -> Iterator[Callabl
 
 
 def both(number: int) -> str:
-    """What a session writes: both tables have the same keys at each commit."""
+    """Return the statements of one transaction. Both tables have the same keys after each commit."""
     row = 1000 + number
     return (
         f"BEGIN; INSERT INTO a VALUES ({row}, 'n'); UPDATE b SET v = 'u{number}' WHERE id <= 10; INSERT INTO b VALUES ({row}, 'n');"
@@ -64,12 +64,12 @@ def both(number: int) -> str:
 
 
 def start(folder: Path, port: int, log: Path) -> subprocess.CompletedProcess[str]:
-    words = [*HEADGATE, "start", "-D", str(folder), "-l", str(log), "-p", str(port)]
-    return subprocess.run(words, capture_output=True, text=True, timeout=180)
+    command = [*HEADGATE, "start", "-D", str(folder), "-l", str(log), "-p", str(port)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=180)
 
 
 def backup(node: NodeServer, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Makes a backup, or fails."""
+    """Create a backup. It must succeed."""
     return subprocess.run([*HEADGATE, "backup", "-D", str(node.data), str(folder)], capture_output=True, text=True, timeout=180)
 
 
@@ -79,7 +79,7 @@ def findings(folder: Path, spark: SparkSession) -> list[str]:
 
 
 def contents(folder: Path, spark: SparkSession, database: str, at: Lsn | None = None) -> tuple[Lsn, dict[str, list[str]]]:
-    """The end of the log in a stopped node's directory, and the rows of its tables, as of a position."""
+    """Return the end of the log in a stopped node's directory, and the rows of its tables as of an LSN."""
     catalog = Catalog.open(folder / "catalog.duckdb")
     try:
         engine, cursor = Engine({}, catalog, folder, session=spark), catalog.cursor()
@@ -95,7 +95,7 @@ def contents(folder: Path, spark: SparkSession, database: str, at: Lsn | None = 
 
 @pytest.fixture
 def pair(own_node: Callable[..., Server], postgres: Server) -> Iterator[tuple[NodeServer, str, str]]:
-    """A node that subscribes to a PostgreSQL: the node, its database, the publisher's."""
+    """A node that subscribes to PostgreSQL: the node, its database, and the publisher's database."""
     node = own_node()
     assert isinstance(node, NodeServer)
     source, database = postgres.new_database(), node.new_database()
@@ -107,9 +107,11 @@ def pair(own_node: Callable[..., Server], postgres: Server) -> Iterator[tuple[No
     node.psql(database, f"CREATE SUBSCRIPTION s CONNECTION '{postgres.conninfo(source)}' PUBLICATION p WITH (slot_name = '{source}')")
     until(lambda: node.psql(database, "SELECT srsubstate FROM pg_subscription_rel") == "r", "the table is not ready", 60)
     yield node, database, source
-    mine = f"FROM pg_replication_slots WHERE slot_name = '{source}'"
-    until(lambda: postgres.psql(source, f"SELECT count(*) {mine} AND active") == "0" or node.stop("immediate"), "the slot stays in use")
-    postgres.psql(source, f"SELECT pg_drop_replication_slot(slot_name) {mine}")
+    own_slots = f"FROM pg_replication_slots WHERE slot_name = '{source}'"
+    until(
+        lambda: postgres.psql(source, f"SELECT count(*) {own_slots} AND active") == "0" or node.stop("immediate"), "the slot stays in use"
+    )
+    postgres.psql(source, f"SELECT pg_drop_replication_slot(slot_name) {own_slots}")
 
 
 @pytest.mark.slow
@@ -166,7 +168,7 @@ def test_tables_at_another_location_are_copied_below_the_backup(
     node.psql("postgres", "CREATE TABLE d (id int, r text, PRIMARY KEY (id, r)) PARTITION BY LIST (r)")
     node.psql("postgres", "CREATE TABLE d1 PARTITION OF d FOR VALUES IN ('a'); CREATE TABLE d2 PARTITION OF d FOR VALUES IN ('b')")
     node.psql("postgres", "INSERT INTO d VALUES (1, 'a'), (2, 'b'), (3, 'a')")
-    # a row's leaf was read out of the path of its file, which had to have a folder base: nothing was changed
+    # the leaf of a row is found although the path of its file does not contain a folder `base`
     node.psql("postgres", "UPDATE d SET id = id + 10 WHERE r = 'a'; UPDATE d SET r = 'b' WHERE id = 11; DELETE FROM d WHERE id = 2")
     assert node.psql("postgres", "SELECT tableoid::regclass, id, r FROM d ORDER BY id") == "d2|11|b\nd1|13|a"
     node.headgate("backup", str(folder), "-U", "postgres")
@@ -224,7 +226,7 @@ def test_database_dropped_during_a_backup_is_in_the_backup(spare_node: Callable[
             {"a": 300, "b": 300, "copied": 0},
         )
     node.psql("postgres", "CHECKPOINT")
-    assert not any(file.exists() for file in files), "what the backup has kept stays for ever"
+    assert not any(file.exists() for file in files), "files that were retained for the backup are removed"
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Of the copies of the catalog that are stored next to the tables, the latest complete ones are kept."""
+"""Only the latest complete copies of the catalog are kept next to the tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Damages to a copy of a node's directory, each with the lines that the check must report."""
+"""Damages to a copy of a node's directory, and the lines that the check must report for each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COPY = "(drop the slot, and copy its subscriber's tables anew)"
 
 
 def of(table: str, what: str) -> str:
-    """An error about a table that a backup mends."""
+    """Return an error about a table that a backup can repair."""
     return f'error: table "public"."{table}": {what} {RESTORE}'
 
 
@@ -33,7 +33,7 @@ def flip(path: Path, at: int) -> None:
 
 
 def marked(copy: Copy, table: str, mark: str | None) -> int:
-    """Gives the newest version of a table another mark; its number."""
+    """Replace the transaction mark of the newest version of a table. Return its version number."""
     version = copy.versions(table)[-1]
     actions = [json.loads(line) for line in version.read_text().splitlines()]
     for action in actions:
@@ -277,8 +277,8 @@ def unknown_state(copy: Copy) -> list[str]:
 def origin_behind_the_end(copy: Copy) -> list[str]:
     [(name, end)] = copy.catalog("SELECT roname, (SELECT max(end_lsn) FROM hg.log_entry) FROM hg.pg_replication_origin")
     copy.catalog(f"UPDATE hg.origin_progress SET local_lsn = {1 << 40}")
-    what = f"its position in the log, {Lsn(1 << 40)}, is behind the log's end, {Lsn(end)}"
-    return [f'error: replication origin "{name}": {what} (copy the subscription\'s tables anew)']
+    problem = f"its position in the log, {Lsn(1 << 40)}, is behind the log's end, {Lsn(end)}"
+    return [f'error: replication origin "{name}": {problem} (copy the subscription\'s tables anew)']
 
 
 def lost_prepared_frames(copy: Copy) -> list[str]:
@@ -352,4 +352,4 @@ APART: dict[str, tuple[Damage, ...]] = {
     ),
     "owners": (lost_vector, lost_entry, strange_file, left_file),
 }  # fmt: skip
-"""Damages that do not touch each other."""
+"""Damages that do not affect each other."""

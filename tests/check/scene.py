@@ -68,8 +68,8 @@ def build(node: NodeServer, publisher: Server) -> str:
     node.psql(database, ROWS)
     node.psql(database, PREPARED)
     node.psql(database, "CREATE TABLE copied (id int PRIMARY KEY, v text)")
-    words = f"slot_name = '{source}', two_phase = true"
-    node.psql(database, f"CREATE SUBSCRIPTION s CONNECTION '{publisher.conninfo(source)}' PUBLICATION p WITH ({words})")
+    options = f"slot_name = '{source}', two_phase = true"
+    node.psql(database, f"CREATE SUBSCRIPTION s CONNECTION '{publisher.conninfo(source)}' PUBLICATION p WITH ({options})")
     until(lambda: node.psql(database, "SELECT srsubstate FROM pg_subscription_rel") == "r", "the table is not ready", 60)
     enabled = "SELECT subtwophasestate FROM pg_subscription"
     until(lambda: node.psql(database, enabled) == "e", "two_phase is not enabled", 60)

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.on_disk  # copies of a directory are damaged
 
 @pytest.fixture(scope="module")
 def original(_session_farm, postgres: Server) -> tuple[NodeServer, str]:
-    """A stopped node with something of everything, and its database."""
+    """A stopped node with objects of every kind, and its database."""
     node = _session_farm.make(NodeServer)
     return node, build(node, postgres)
 
@@ -87,7 +87,7 @@ def test_running_node_can_be_checked(original: tuple[NodeServer, str]) -> None:
 
 
 @pytest.mark.slow
-def test_work_left_by_a_crash_for_the_next_start_is_no_damage(spare_node: Callable[..., Server], spark: SparkSession) -> None:
+def test_work_left_by_a_crash_for_the_next_start_is_not_damage(spare_node: Callable[..., Server], spark: SparkSession) -> None:
     node = spare_node(**{"headgate.failpoints": "'version behind=kill'"})
     assert isinstance(node, NodeServer)
     database = node.new_database()
@@ -110,5 +110,5 @@ def test_work_left_by_a_crash_for_the_next_start_is_no_damage(spare_node: Callab
 
 
 def check(node: NodeServer, *words: str) -> subprocess.CompletedProcess[str]:
-    """Runs the check, whatever it finds."""
+    """Run the check. It may report findings."""
     return subprocess.run([*HEADGATE, "check", "-D", str(node.data), *words], capture_output=True, text=True, timeout=180)

@@ -19,7 +19,7 @@ STANDIN = Path(__file__).parent / "standin"
 
 
 class Directory:
-    """A node's data directory, with a stand-in for the node itself."""
+    """A node's data directory, and a stand-in for the node itself."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -46,10 +46,10 @@ class Directory:
 
     def _is_ours(self, cmdline: Path) -> bool:
         try:
-            words = cmdline.read_bytes().decode(errors="replace").split("\0")
+            command = cmdline.read_bytes().decode(errors="replace").split("\0")
         except OSError:
             return False
-        return "run" in words and str(self.data) in words
+        return "run" in command and str(self.data) in command
 
     def leaves_nothing(self) -> bool:
         running = [path for path in Path("/proc").glob("[0-9]*/cmdline") if self._is_ours(path)]
@@ -58,7 +58,7 @@ class Directory:
 
 @pytest.fixture(scope="session")
 def fresh_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data directory as initdb leaves it, to copy."""
+    """A data directory as initdb creates it, to be copied."""
     data = tmp_path_factory.mktemp("fresh") / "data"
     subprocess.run([*HEADGATE, "initdb", "-D", data, "-U", "postgres", "-A", "trust"], check=True, capture_output=True)
     return data
@@ -75,7 +75,7 @@ def directory(tmp_path: Path, fresh_data: Path) -> Iterator[Directory]:
 
 @pytest.fixture
 def pg_ctl(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """The real pg_ctl; it refuses root, so that it is run by the user postgres then."""
+    """Run the real pg_ctl. It rejects root, so the user postgres runs it if root runs the tests."""
 
     def call(*words: str) -> subprocess.CompletedProcess[str]:
         owner = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
@@ -86,15 +86,15 @@ def pg_ctl(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
 
 
 def as_node(text: str) -> str:
-    """pg_ctl's words as headgate says them."""
-    for theirs, ours in (
+    """Return pg_ctl's messages in headgate's words."""
+    for word, replacement in (
         ("pg_ctl", "headgate"),
         ("postmaster.pid", "headgate.pid"),
         ("database directory", "data directory"),
         ("server", "node"),
         ("PGDATA", "HEADGATE_DATA"),
     ):
-        text = text.replace(theirs, ours)
+        text = text.replace(word, replacement)
     return text
 
 
@@ -104,41 +104,41 @@ def as_node(text: str) -> str:
 def test_missing_directory_is_rejected_as_by_pg_ctl(
     command: str, directory: Directory, pg_ctl: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
-    theirs = pg_ctl(command, "-D", "/nonexistent/data")
-    ours = directory(command, "-D", "/nonexistent/data")
+    expected = pg_ctl(command, "-D", "/nonexistent/data")
+    actual = directory(command, "-D", "/nonexistent/data")
     hint = 'HINT: Create it with "headgate initdb -D /nonexistent/data".\n'
-    assert (ours.returncode, ours.stderr, ours.stdout) == (theirs.returncode, as_node(theirs.stderr) + hint, theirs.stdout)
+    assert (actual.returncode, actual.stderr, actual.stdout) == (expected.returncode, as_node(expected.stderr) + hint, expected.stdout)
 
 
 @pytest.mark.parametrize("command", ["start", *(pytest.param(command, marks=pytest.mark.slow) for command in ("status", "stop", "reload"))])
 def test_message_without_a_directory_is_pg_ctls(
     command: str, directory: Directory, pg_ctl: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
-    theirs, ours = pg_ctl(command), directory(command)
-    assert (ours.returncode, ours.stderr) == (theirs.returncode, as_node(theirs.stderr))
+    expected, actual = pg_ctl(command), directory(command)
+    assert (actual.returncode, actual.stderr) == (expected.returncode, as_node(expected.stderr))
 
 
 @pytest.mark.parametrize("words", [[], ["bogus"]])
 def test_unknown_command_fails_with_exit_code_1(words: list[str], directory: Directory) -> None:
-    done = directory(*words)
-    assert done.returncode == 1
-    assert done.stderr.endswith('Try "headgate --help" for more information.\n')
+    completed = directory(*words)
+    assert completed.returncode == 1
+    assert completed.stderr.endswith('Try "headgate --help" for more information.\n')
 
 
 @pytest.mark.parametrize(("command", "code"), [("status", 3), ("stop", 1), ("reload", 1)])
 def test_exit_code_and_message_without_a_running_node_are_pg_ctls(
     command: str, code: int, directory: Directory, pg_ctl: Callable[..., subprocess.CompletedProcess[str]], postgres_data: Path
 ) -> None:
-    theirs = pg_ctl(command, "-D", str(postgres_data))
-    ours = directory.do(command)
-    assert ours.returncode == theirs.returncode == code
-    expected = as_node(theirs.stdout + theirs.stderr).replace(str(postgres_data), str(directory.data))
-    assert ours.stdout + ours.stderr == expected
+    pg_ctl_result = pg_ctl(command, "-D", str(postgres_data))
+    actual = directory.do(command)
+    assert actual.returncode == pg_ctl_result.returncode == code
+    expected = as_node(pg_ctl_result.stdout + pg_ctl_result.stderr).replace(str(postgres_data), str(directory.data))
+    assert actual.stdout + actual.stderr == expected
 
 
 @pytest.fixture(scope="session")
 def postgres_data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """An empty cluster that is not running; in a folder that the user postgres can reach."""
+    """An empty cluster that is not running, in a folder that the user postgres can read."""
     import tempfile
 
     folder = Path(tempfile.mkdtemp(prefix="headgate-test-"))
@@ -278,23 +278,23 @@ def test_java_on_which_spark_does_not_run_is_rejected(directory: Directory, tmp_
 
 
 def test_missing_jars_are_reported_with_what_to_do(directory: Directory, tmp_path: Path) -> None:
-    done = directory.do("run", HEADGATE_JARS=str(tmp_path))
-    assert done.returncode == 1
-    assert 'FATAL:  could not find "delta-spark_4.1_2.13-4.4.0.jar"' in done.stderr
-    assert f"HINT:  HEADGATE_JARS is set to {tmp_path}; unset it, or put the jar there." in done.stderr
+    completed = directory.do("run", HEADGATE_JARS=str(tmp_path))
+    assert completed.returncode == 1
+    assert 'FATAL:  could not find "delta-spark_4.1_2.13-4.4.0.jar"' in completed.stderr
+    assert f"HINT:  HEADGATE_JARS is set to {tmp_path}; unset it, or put the jar there." in completed.stderr
 
 
 def test_error_during_the_start_ends_the_node_with_its_message(directory: Directory) -> None:
-    done = directory.do("run", "-p", str(directory.port), STANDIN_FAILS="1")
-    assert done.returncode == 1
-    assert "FATAL:  could not start Spark: as the test wants it\n" in done.stderr
+    completed = directory.do("run", "-p", str(directory.port), STANDIN_FAILS="1")
+    assert completed.returncode == 1
+    assert "FATAL:  could not start Spark: as the test wants it\n" in completed.stderr
     assert directory.leaves_nothing()
 
 
 def test_start_names_the_signal_that_ended_the_node(directory: Directory) -> None:
-    done = directory.start(STANDIN_FALLS="1")
-    assert done.returncode == 1
-    assert done.stderr.endswith("headgate: could not start node\nThe process was terminated by signal 11.\nExamine the log output.\n")
+    completed = directory.start(STANDIN_FALLS="1")
+    assert completed.returncode == 1
+    assert completed.stderr.endswith("headgate: could not start node\nThe process was terminated by signal 11.\nExamine the log output.\n")
 
 
 @pytest.mark.slow
@@ -323,18 +323,18 @@ def test_each_mode_of_stop_ends_the_node(mode: str, directory: Directory) -> Non
 
 
 def test_unknown_mode_of_stop_is_rejected(directory: Directory) -> None:
-    done = directory.do("stop", "-m", "slow")
-    assert done.returncode == 1
-    assert done.stderr == 'headgate: unrecognized shutdown mode "slow"\nTry "headgate --help" for more information.\n'
+    completed = directory.do("stop", "-m", "slow")
+    assert completed.returncode == 1
+    assert completed.stderr == 'headgate: unrecognized shutdown mode "slow"\nTry "headgate --help" for more information.\n'
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("words", "environment"), [(["-t", "0.3"], {}), ([], {"PGCTLTIMEOUT": "0.3"})])
 def test_stop_ends_after_its_timeout(directory: Directory, words: list[str], environment: dict[str, str]) -> None:
     directory.start(STANDIN_STAYS="1")
-    done = directory.do("stop", "-m", "smart", *words, **environment)
-    assert done.returncode == 1
-    assert done.stderr.startswith('headgate: node does not shut down\nHINT: The "-m fast" option immediately disconnects sessions')
+    completed = directory.do("stop", "-m", "smart", *words, **environment)
+    assert completed.returncode == 1
+    assert completed.stderr.startswith('headgate: node does not shut down\nHINT: The "-m fast" option immediately disconnects sessions')
     assert (directory.data / "headgate.pid").read_text().split("\n")[7] == "stopping"
 
 
@@ -342,8 +342,8 @@ def test_reload_makes_the_node_read_its_files_again(directory: Directory) -> Non
     directory.start()
     with (directory.data / "headgate.conf").open("a") as conf:
         conf.write("work_mem = 8MB\n")
-    done = directory.do("reload")
-    assert (done.returncode, done.stdout) == (0, "node signaled\n")
+    completed = directory.do("reload")
+    assert (completed.returncode, completed.stdout) == (0, "node signaled\n")
     reloaded = directory.data / "reloaded"
     while not reloaded.exists() or not reloaded.read_text():
         pass
@@ -354,26 +354,26 @@ def test_reload_names_the_settings_that_need_a_restart(directory: Directory) -> 
     directory.start()
     with (directory.data / "headgate.conf").open("a") as conf:
         conf.write("work_mem = 8MB\nmax_connections = 7\nmax_wal_senders = 3\n")
-    done = directory.do("reload")
-    assert done.stdout == (
+    completed = directory.do("reload")
+    assert completed.stdout == (
         'node signaled\nparameter "max_connections" counts from the next start\nparameter "max_wal_senders" counts from the next start\n'
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (completed.returncode, completed.stderr) == (0, "")
 
 
 def test_reload_of_files_with_errors_is_reported(directory: Directory) -> None:
     directory.start()
     with (directory.data / "headgate.conf").open("a") as conf:
         conf.write("no_such_setting = 1\n")
-    done = directory.do("reload")
-    assert done.stderr == "headgate: the configuration files have errors, and not all changes were applied: see the server log\n"
+    completed = directory.do("reload")
+    assert completed.stderr == "headgate: the configuration files have errors, and not all changes were applied: see the server log\n"
 
 
 @pytest.mark.slow
 def test_interrupted_start_reports_that_the_node_continues(directory: Directory) -> None:
-    words = [*HEADGATE, "start", "-D", str(directory.data), "-l", str(directory.log), "-p", str(directory.port)]
+    command = [*HEADGATE, "start", "-D", str(directory.data), "-l", str(directory.log), "-p", str(directory.port)]
     environment = {**directory.environment, "STANDIN_NEVER_READY": "1"}
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as starting:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as starting:
         until(lambda: (directory.data / "headgate.pid").exists() and "standing in" in directory.log.read_text())
         starting.send_signal(signal.SIGINT)
         errors = starting.communicate()[1]
@@ -387,8 +387,8 @@ def test_interrupted_start_reports_that_the_node_continues(directory: Directory)
 def test_restart_keeps_the_options_of_the_last_start(directory: Directory) -> None:
     directory.start("-o", "-c cluster_name=lake")
     pid_before = directory.pid()
-    done = directory.do("restart", "-l", str(directory.log))
-    assert done.returncode == 0
+    completed = directory.do("restart", "-l", str(directory.log))
+    assert completed.returncode == 0
     assert directory.pid() != pid_before
     status = directory.do("status").stdout
     assert "cluster_name=lake" in status

@@ -1,4 +1,4 @@
-"""Other users of the machine see nothing of a node's files, whatever the umask, and no settings on a command line."""
+"""Other users of the machine cannot read a node's files, whatever the umask is, nor settings on a command line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SECRET = "a secret key: = # ! ü😀"
 
 @pytest.fixture
 def careless(spare_node: Callable[..., Server]) -> Server:
-    """A node that was started under the umask 0, with a key for Spark."""
+    """A node that was started with the umask 0 and a key in Spark's settings."""
     umask_before = os.umask(0)
     try:
         return spare_node(**{"spark.hadoop.fs.s3a.secret.key": f"'{SECRET}'"})
@@ -24,13 +24,13 @@ def careless(spare_node: Callable[..., Server]) -> Server:
 
 
 def modes(folder: Path) -> dict[str, int]:
-    """The permissions of all files and folders."""
+    """Return the permissions of all files and folders."""
     paths = [folder, *folder.rglob("*")]
     return {str(path.relative_to(folder)): path.stat().st_mode for path in paths if not path.is_socket()}
 
 
 def command_lines(pid: int) -> list[str]:
-    """Those of a process and of all that it has started."""
+    """Return the command lines of a process and of all its descendants."""
     parents = {}
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -55,12 +55,12 @@ def test_files_of_a_node_are_private_to_its_user(spare_node: Callable[..., Serve
 
 
 @pytest.mark.slow
-def test_files_of_a_node_are_private_whatever_the_umask(careless: Server) -> None:
+def test_files_of_a_node_are_private_even_with_umask_0(careless: Server) -> None:
     everything_is_hidden(careless)
 
 
 def everything_is_hidden(node: Server) -> None:
-    """Has a node write files of every kind and looks at all that it has."""
+    """Let a node write files of every kind, and check their permissions."""
     database = node.new_database()
     node.psql(
         database,

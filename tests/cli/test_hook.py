@@ -1,4 +1,6 @@
-"""`headgate hook`: every change reaches the function at least once, whatever fails: the function, the HTTP server, the process, the node."""
+"""`headgate hook`: every change reaches the function at least once, after failures of the function, the HTTP server, the process or the
+node.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ MAKE = "CREATE TABLE t (id int PRIMARY KEY); CREATE TABLE u (id int PRIMARY KEY)
 
 
 class Hooked:
-    """A database with a publication, and the processes of the command that read it."""
+    """A database with a publication, and the processes of `headgate hook` that read it."""
 
     def __init__(self, server: Any, folder: Path) -> None:
         self.server, self.folder, self.database = server, folder, server.new_database()
@@ -53,21 +55,21 @@ class Hooked:
         return str(self.server.psql(self.database, script))
 
     def start(self, target: str, *options: str) -> subprocess.Popen[str]:
-        """Starts the command."""
-        words = [sys.executable, "-m", "headgate.cli.main", "hook", target, "--url", self.server.conninfo(self.database)]
-        words += ["--publication", "p", "--slot", self.slot, "--interval", "0.1", *options]
-        process = subprocess.Popen(words, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ)
+        """Start the command."""
+        command = [sys.executable, "-m", "headgate.cli.main", "hook", target, "--url", self.server.conninfo(self.database)]
+        command += ["--publication", "p", "--slot", self.slot, "--interval", "0.1", *options]
+        process = subprocess.Popen(command, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ)
         self.processes.append(process)
         return process
 
     def run(self, target: str, *options: str) -> tuple[int, str]:
-        """The exit code and the errors of the command."""
+        """Return the exit code and the errors of the command."""
         process = self.start(target, *options)
         _, errors = process.communicate(timeout=120)
         return process.returncode, errors
 
     def changes(self) -> list[list[Any]]:
-        """The changes that the function was called with, in order."""
+        """Return the changes with which the function was called, in order."""
         file = self.folder / "changes"
         return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
@@ -80,9 +82,9 @@ class Hooked:
 
 @pytest.fixture
 def hooked(node: Any, tmp_path: Path) -> Iterator[Hooked]:
-    made = Hooked(node, tmp_path)
-    yield made
-    made.end()
+    hooked = Hooked(node, tmp_path)
+    yield hooked
+    hooked.end()
 
 
 def test_the_rows_come_first_and_then_each_change_in_order(hooked: Hooked) -> None:
@@ -111,7 +113,7 @@ def test_a_round_is_repeated_until_the_function_returns(hooked: Hooked) -> None:
 
 
 @pytest.mark.slow
-def test_no_change_is_lost_though_the_process_and_the_node_are_killed(spare_node: Callable[..., Any], tmp_path: Path) -> None:
+def test_no_change_is_lost_when_the_process_and_the_node_are_killed(spare_node: Callable[..., Any], tmp_path: Path) -> None:
     hooked = Hooked(spare_node(), tmp_path)
     hooked.sql("INSERT INTO t SELECT i FROM generate_series(1, 50) i")
     assert hooked.run("functions:die", "--start", "snapshot")[0] == -9
@@ -134,7 +136,9 @@ def test_no_change_is_lost_though_the_process_and_the_node_are_killed(spare_node
 
 
 class Receiver(BaseHTTPRequestHandler):
-    """A server that answers in turn as `answers` says: a status, or None to answer only when the client has gone."""
+    """An HTTP server that answers requests with `answers`, one after another: a status, or None to answer only after the client has
+    disconnected.
+    """
 
     answers: ClassVar[list[int | None]] = []
     bodies: ClassVar[list[tuple[str, str, pa.Table]]] = []
@@ -203,14 +207,14 @@ def test_postgresql_is_not_read(postgres: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_first_hook_of_the_page_runs_as_it_stands(node: Any, tmp_path: Path) -> None:
+def test_the_first_hook_of_the_page_runs_as_printed(node: Any, tmp_path: Path) -> None:
     [made, function, command] = blocks("docs/hook.md", "The first hook")
     database = node.new_database()
     node.psql(database, made.text)
     (tmp_path / "functions.py").write_text(function.text)
     words = shlex.split(command.text.replace("port=5440", f"port={node.port}").replace("dbname=postgres", f"dbname={database}"))
-    said = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "headgate.cli.main", *words[1:], "--once"], cwd=tmp_path, capture_output=True, text=True, timeout=120
     )
-    assert (said.stdout, said.stderr) == ("public.orders R 1 9.50\n", "")
+    assert (completed.stdout, completed.stderr) == ("public.orders R 1 9.50\n", "")
     node.drop_slot(database, "headgate_hook")

@@ -28,11 +28,11 @@ def errors(done: subprocess.CompletedProcess[str]) -> list[str]:
 
 def test_initdb_creates_a_private_directory_with_configuration_and_catalog(tmp_path: Path) -> None:
     data = tmp_path / "deep" / "data"
-    done = headgate("initdb", "-D", str(data), "-U", "admin", "-A", "trust", "-E", "UTF8", "--no-locale", "-N")
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    assert f"creating directory {data} ... ok\n" in done.stdout
-    assert done.stdout.endswith(f"    headgate start -D {data} -l logfile\n\n")
+    completed = headgate("initdb", "-D", str(data), "-U", "admin", "-A", "trust", "-E", "UTF8", "--no-locale", "-N")
+    assert completed.returncode == 0, completed.stderr
+    assert completed.stderr == ""
+    assert f"creating directory {data} ... ok\n" in completed.stdout
+    assert completed.stdout.endswith(f"    headgate start -D {data} -l logfile\n\n")
     assert data.stat().st_mode & 0o777 == 0o700
     assert {"HG_VERSION", "headgate.conf", "headgate.auto.conf", "pg_hba.conf", "base", "catalog.duckdb"} <= {
         file.name for file in data.iterdir()
@@ -44,9 +44,9 @@ def test_initdb_creates_a_private_directory_with_configuration_and_catalog(tmp_p
 
 def test_directory_that_is_not_empty_is_rejected_and_not_changed(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
-    done = headgate("initdb", "-D", str(tmp_path))
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-2:] == [
+    completed = headgate("initdb", "-D", str(tmp_path))
+    assert completed.returncode == 1
+    assert completed.stderr.splitlines()[-2:] == [
         f'initdb: error: directory "{tmp_path}" exists but is not empty',
         "initdb: hint: If you want to create a new node, either remove or empty the directory "
         f'"{tmp_path}" or run initdb with an argument other than "{tmp_path}".',
@@ -54,13 +54,15 @@ def test_directory_that_is_not_empty_is_rejected_and_not_changed(tmp_path: Path)
     assert [file.name for file in tmp_path.iterdir()] == ["file"]
 
 
-@pytest.mark.parametrize("words", [["-A", "nonsense"], ["-A", "scram-sha-256"], ["-U", "pg_me"], ["--pwfile", "/nonexistent/password"], []])
-def test_invalid_arguments_are_rejected_with_the_messages_of_initdb(words: list[str], tmp_path: Path) -> None:
-    directory = ["-D", str(tmp_path / "data")] if words else []
-    theirs, ours = initdb(*directory, *words), headgate("initdb", *directory, *words)
-    assert ours.returncode == theirs.returncode == 1
-    if "--pwfile" not in words:  # initdb looks at the file later
-        assert errors(ours) == errors(theirs)
+@pytest.mark.parametrize(
+    "arguments", [["-A", "nonsense"], ["-A", "scram-sha-256"], ["-U", "pg_me"], ["--pwfile", "/nonexistent/password"], []]
+)
+def test_invalid_arguments_are_rejected_with_the_messages_of_initdb(arguments: list[str], tmp_path: Path) -> None:
+    directory = ["-D", str(tmp_path / "data")] if arguments else []
+    expected, actual = initdb(*directory, *arguments), headgate("initdb", *directory, *arguments)
+    assert actual.returncode == expected.returncode == 1
+    if "--pwfile" not in arguments:  # initdb looks at the file later
+        assert errors(actual) == errors(expected)
     assert not (tmp_path / "data").exists()
 
 
@@ -75,8 +77,8 @@ def test_failed_initdb_leaves_nothing_behind(tmp_path: Path) -> None:
 def test_password_is_stored_only_as_a_scram_verifier(tmp_path: Path) -> None:
     (tmp_path / "password").write_text("geheim\nsecond line\n")
     data = tmp_path / "data"
-    done = headgate("initdb", "-D", str(data), "-A", "scram-sha-256", "--pwfile", str(tmp_path / "password"), "-U", "postgres")
-    assert done.returncode == 0, done.stderr
+    completed = headgate("initdb", "-D", str(data), "-A", "scram-sha-256", "--pwfile", str(tmp_path / "password"), "-U", "postgres")
+    assert completed.returncode == 0, completed.stderr
     with duckdb.connect(str(data / "catalog.duckdb"), read_only=True) as catalog:
         [(stored,)] = catalog.execute("SELECT rolpassword FROM hg.pg_authid WHERE rolsuper").fetchall()
     assert stored.startswith("SCRAM-SHA-256$4096:")

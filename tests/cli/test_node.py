@@ -10,7 +10,7 @@ from tests.conftest import NodeServer, Server, until
 
 
 def children(pid: int) -> set[int]:
-    """The living processes whose parent is that one."""
+    """Return the living child processes of a process."""
     pids = set()
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -47,5 +47,5 @@ def test_node_serves_restarts_and_leaves_no_process_behind(spare_node: Callable[
     node.stop()
     assert gone(java | {pid})
     assert not (node.data / "headgate.pid").exists()
-    # DuckDB's library wrote fifty lines about leaks at the interpreter's end
+    # no library writes to the log when the interpreter ends
     assert node.log().rstrip().endswith("database system is shut down")

@@ -13,11 +13,11 @@ from tests.conftest import HEADGATE, Server
 from tests.subscriber.conftest import READY
 
 
-def on_a_terminal(*words: str) -> tuple[str, str]:
-    """What a command writes to stdout, and what to stderr, which is a terminal."""
-    terminal, theirs = pty.openpty()
-    with subprocess.Popen([*HEADGATE, *words], stdout=subprocess.PIPE, stderr=theirs, text=True) as command:
-        os.close(theirs)
+def on_a_terminal(*arguments: str) -> tuple[str, str]:
+    """Return what a command writes to stdout, and what it writes to stderr, which is a terminal."""
+    terminal, terminal_of_command = pty.openpty()
+    with subprocess.Popen([*HEADGATE, *arguments], stdout=subprocess.PIPE, stderr=terminal_of_command, text=True) as command:
+        os.close(terminal_of_command)
         output = b""
         while piece := _read(terminal):
             output += piece

@@ -37,7 +37,7 @@ spark = (
 )
 print(sorted(tuple(row) for row in spark.sql(query).collect()))
 """
-"""A program of a user who has Spark and the metastore, and knows nothing of the node."""
+"""A user's program that has Spark and the metastore, and does not use headgate."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -56,11 +56,11 @@ class Registered:
         return str(self.node.psql(self.database, script))
 
     def run(self, *options: str) -> tuple[int, list[str], str]:
-        """One round of the command: its exit code, its lines, its errors."""
-        words = [sys.executable, "-m", "headgate.cli.main", "register", "-D", str(self.node.data), "--catalog", self.kind, "--once"]
-        words += ["--publication", "p", "-d", self.database, *(["--target", self.target] if self.target else []), *options]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=120, env=os.environ)
-        return done.returncode, done.stdout.splitlines(), done.stderr
+        """Run the command once. Return its exit code, its output and its errors."""
+        command = [sys.executable, "-m", "headgate.cli.main", "register", "-D", str(self.node.data), "--catalog", self.kind, "--once"]
+        command += ["--publication", "p", "-d", self.database, *(["--target", self.target] if self.target else []), *options]
+        completed = subprocess.run(command, capture_output=True, text=True, timeout=120, env=os.environ)
+        return completed.returncode, completed.stdout.splitlines(), completed.stderr
 
     def names(self) -> set[str]:
         return set(self.catalog.tables(self.schema))
@@ -68,16 +68,16 @@ class Registered:
 
 @pytest.fixture(scope="module")
 def metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URI of a Hive metastore, which is among the jars of PySpark."""
+    """The URI of a Hive metastore. PySpark's jars contain it."""
     folder, port = tmp_path_factory.mktemp("metastore"), free_port()
     (folder / "hive-site.xml").write_text(SITE.format(folder=folder))
     spark = find_spec("pyspark")
     assert spark is not None
     assert spark.origin is not None
     classpath = f"{folder}:{Path(spark.origin).parent}/jars/*"
-    words = ["java", *_JAVA, "-cp", classpath, "org.apache.hadoop.hive.metastore.HiveMetaStore", "-p", str(port)]
+    command = ["java", *_JAVA, "-cp", classpath, "org.apache.hadoop.hive.metastore.HiveMetaStore", "-p", str(port)]
     with (folder / "log").open("w") as log:
-        server = subprocess.Popen(words, stdout=log, stderr=subprocess.STDOUT, cwd=folder)
+        server = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=folder)
     until(lambda: "Started the new metaserver" in (folder / "log").read_text() or accepts(port), "the metastore does not start", 120)
     yield f"thrift://127.0.0.1:{port}"
     server.kill()
@@ -85,7 +85,7 @@ def metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def accepts(port: int) -> bool:
-    """Whether a server accepts connections."""
+    """Return whether a server accepts connections."""
     import socket
 
     with socket.socket() as client:
@@ -95,7 +95,7 @@ def accepts(port: int) -> bool:
 
 @pytest.fixture(scope="module")
 def glue(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """AWS Glue's data catalog as moto serves it, to which the environment points."""
+    """AWS Glue's data catalog on moto. The environment variables point to it."""
     port = free_port()
     server = subprocess.Popen(
         [sys.executable, "-W", "ignore", "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], stderr=subprocess.DEVNULL
@@ -172,8 +172,10 @@ def test_spark_reads_a_registered_table_by_its_name(node: NodeServer, metastore:
     catalog.close()
     delta = ",".join(str(jar) for jar in jars.find_jars() if "delta" in jar.name)
     query = f"SELECT id, n, later FROM {registered.schema}.t"
-    done = subprocess.run([sys.executable, "-c", READ, delta, metastore, query], capture_output=True, text=True, timeout=300, cwd=tmp_path)
-    assert done.stdout == "[(7, Decimal('1.25'), 9)]\n", done.stderr[-2000:]
+    completed = subprocess.run(
+        [sys.executable, "-c", READ, delta, metastore, query], capture_output=True, text=True, timeout=300, cwd=tmp_path
+    )
+    assert completed.stdout == "[(7, Decimal('1.25'), 9)]\n", completed.stderr[-2000:]
 
 
 def test_columns_of_glue_have_hives_types(node: NodeServer, glue: None) -> None:

@@ -83,7 +83,7 @@ def test_problems_are_shown_first_with_the_suggested_action() -> None:
 
 
 def watched(count: int, problems: int, *, width: int = 80, height: int = 23) -> list[str]:
-    """The lines that --watch shows of a node with so many subscriptions, of which the last have problems."""
+    """Return the lines that --watch shows of a node with this number of subscriptions, of which the last ones have problems."""
     problem_list = tuple(Problem("subscription", f'subscription "s{number}"', "x" * 200, None) for number in range(problems))
     subscriptions = tuple(
         replace(
@@ -141,5 +141,5 @@ def test_long_durations_are_shown_in_larger_units() -> None:
 
 
 def test_watch_and_json_cannot_be_combined(tmp_path) -> None:
-    done = subprocess.run([*HEADGATE, "status", "-D", str(tmp_path), "--watch", "--json"], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, "cannot be used together" in done.stderr) == (1, True)
+    completed = subprocess.run([*HEADGATE, "status", "-D", str(tmp_path), "--watch", "--json"], capture_output=True, text=True, timeout=60)
+    assert (completed.returncode, "cannot be used together" in completed.stderr) == (1, True)

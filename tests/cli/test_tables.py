@@ -21,13 +21,13 @@ SNAPSHOT = "SELECT schema, name, path, version, lsn FROM headgate.snapshot() ORD
 
 
 def rows_at(named: list[tuple[Any, ...]]) -> dict[str, int]:
-    """How many rows the files have at the versions that a snapshot names, by table."""
+    """Return the number of rows, by table, that the files have at the versions of a snapshot."""
     return {name: inventory.size(Path(path), version)[0] for _, name, path, version, *_ in named}
 
 
 @contextmanager
 def in_background(work: Callable[[], None]) -> Iterator[None]:
-    """Does it over and over meanwhile; its error is the test's."""
+    """Call a function repeatedly inside the context. An error in it fails the test."""
     done, failed = threading.Event(), []
 
     def loop() -> None:
@@ -113,13 +113,13 @@ def test_snapshot_of_a_past_lsn_keeps_its_tables_while_the_transaction_reads_the
     )
     past = SNAPSHOT.replace("()", f"('{lsn}')")
     with closing(psycopg.connect(node.conninfo(database))) as reader:
-        named = reader.execute(past).fetchall()
-        assert [row[1] for row in named] == ["a", "gone"]
-        assert {row[4] for row in named} == {lsn}
+        tables = reader.execute(past).fetchall()
+        assert [row[1] for row in tables] == ["a", "gone"]
+        assert {row[4] for row in tables} == {lsn}
         node.psql(database, f"SELECT pg_drop_replication_slot('{slot}')")
         node.psql(database, "CHECKPOINT")
-        node.psql(database, "CREATE TABLE passing (i int); DROP TABLE passing")  # each DROP removes the files that nobody can read
-        assert rows_at(named) == {"a": 1, "gone": 1}
+        node.psql(database, "CREATE TABLE passing (i int); DROP TABLE passing")  # each DROP removes files that are no longer needed
+        assert rows_at(tables) == {"a": 1, "gone": 1}
         assert node.psql(database, f"SET ROLE past_reader; SELECT name, path IS NULL FROM headgate.snapshot('{lsn}')") == "a|t"
 
     def error_after_checkpoint() -> str:
@@ -133,7 +133,7 @@ def test_snapshot_of_a_past_lsn_keeps_its_tables_while_the_transaction_reads_the
     # The server ends the reader's session a moment after its client has closed it.
     error = until(error_after_checkpoint, "the tables of the past are still kept")
     assert re.search(rf"the tables as of LSN {lsn} are no longer kept\n.*The oldest retained LSN is ", error)
-    assert not Path(named[1][2]).exists()
+    assert not Path(tables[1][2]).exists()
     with pytest.raises(SqlError, match="LSN FFFFFFFF/0 is after the end of the log"):
         node.psql(database, "SELECT * FROM headgate.snapshot('FFFFFFFF/0')")
     node.psql(database, "DROP OWNED BY past_reader; DROP ROLE past_reader")

@@ -1,4 +1,4 @@
-"""`headgate upgrade` gives a directory of an earlier version the format of this version, and can be run again after a kill."""
+"""`headgate upgrade` converts a directory of an earlier version to the format of this version, and can be run again after a kill."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EARLIER = [int(path.name.removesuffix(".tar.xz")) for path in sorted(FORMATS.glo
 
 
 def unpacked(number: int, folder: Path) -> Path:
-    """A directory of that format: made by that version, stopped, packed with its empty reserve left out."""
+    """Unpack a directory of that format, which that version created. It was stopped and packed without its empty reserve file."""
     with tarfile.open(FORMATS / f"{number}.tar.xz") as packed:
         packed.extractall(folder / "data", filter="data")
     return folder / "data"
@@ -34,7 +34,7 @@ def headgate(command: str, data: Path, *words: str) -> subprocess.CompletedProce
 
 
 def started(own_node, number: int) -> NodeServer:
-    """A node in an upgraded directory of that format."""
+    """Start a node in an upgraded directory of that format."""
     node: Server = own_node(start=False)
     assert isinstance(node, NodeServer)
     conf = (node.data / "headgate.conf").read_text()
@@ -49,7 +49,11 @@ def started(own_node, number: int) -> NodeServer:
 
 
 def layout(catalog: Path) -> list[tuple[object, ...]]:
-    """The columns of the tables that initdb makes; those of the log come with the first start, views are made when a catalog is opened."""
+    """Return the columns of the tables that initdb creates.
+
+    The tables of the log are omitted, because the first start creates them. Views are omitted, because they are created when a catalog is
+    opened.
+    """
     with duckdb.connect(str(catalog), read_only=True) as connection:
         listed = (
             "SELECT table_name, column_name, data_type, column_index FROM duckdb_columns() WHERE schema_name = 'hg'"
@@ -69,9 +73,9 @@ def test_upgraded_catalog_has_the_layout_of_a_new_one(number: int, tmp_path: Pat
     refused = headgate("run", data)
     assert refused.returncode == 1
     assert f'HINT:  Run "headgate upgrade -D {data}".' in refused.stderr
-    done = headgate("upgrade", data)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines()[-1] == f"data directory has format {FORMAT}"
+    completed = headgate("upgrade", data)
+    assert (completed.returncode, completed.stderr) == (0, "")
+    assert completed.stdout.splitlines()[-1] == f"data directory has format {FORMAT}"
     assert layout(data / "catalog.duckdb") == layout(catalog_file)
     assert headgate("upgrade", data).stdout == f"data directory has format {FORMAT} already\n"
     catalog = Catalog.open(data / "catalog.duckdb")
@@ -87,8 +91,8 @@ def test_interrupted_upgrade_can_be_run_again(failpoint_place: str, tmp_path: Pa
     data = unpacked(EARLIER[-1], tmp_path)
     version_before = (data / "HG_VERSION").read_text()
     killed = f"from pathlib import Path; from headgate import failpoint; from headgate.cli.upgrade import upgrade; failpoint.arm({failpoint_place + '=kill'!r}); "
-    done = subprocess.run([sys.executable, "-c", f"{killed}upgrade(Path({str(data)!r}))"], capture_output=True, timeout=120)
-    assert done.returncode == -9
+    completed = subprocess.run([sys.executable, "-c", f"{killed}upgrade(Path({str(data)!r}))"], capture_output=True, timeout=120)
+    assert completed.returncode == -9
     assert (data / "HG_VERSION").read_text() == version_before
     assert headgate("upgrade", data).returncode == 0
     assert layout(data / "catalog.duckdb") == layout(catalog_file)
@@ -108,8 +112,8 @@ def test_upgraded_texts_name_the_objects_of_the_earlier_version(own_node) -> Non
     text = "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conname = 'c1' AND conrelid = 'app.t'::regclass"
     check_text = "CHECK (((app.twice((d)::integer) > 1) AND (m = ANY (ARRAY['sad'::app.mood, 'ok'::app.mood]))))"
     assert node.psql("postgres", text) == check_text
-    shown = "SELECT pg_get_function_arguments('app.label'::regproc); SELECT pg_get_functiondef('app.setof_mood'::regproc)"
-    assert node.psql("postgres", shown).startswith(
+    query = "SELECT pg_get_function_arguments('app.label'::regproc); SELECT pg_get_functiondef('app.setof_mood'::regproc)"
+    assert node.psql("postgres", query).startswith(
         "m app.mood\nCREATE OR REPLACE FUNCTION app.setof_mood(m app.mood[])\n RETURNS SETOF app.mood\n"
     )
     node.psql("postgres", "ALTER FUNCTION app.twice RENAME TO double; ALTER SCHEMA app RENAME TO apps")

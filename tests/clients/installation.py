@@ -43,8 +43,10 @@ def printed(*words: str | Path) -> str:
 
 def run(*words: str | Path, folder: Path | None = None, **more: str) -> None:
     """Run an installer. Raise AssertionError with its output if it fails."""
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, env=environment(**more))
-    assert done.returncode == 0, f"{' '.join(map(str, words))}: exit code {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-4000:]}"
+    completed = subprocess.run(words, cwd=folder, capture_output=True, text=True, env=environment(**more))
+    assert completed.returncode == 0, (
+        f"{' '.join(map(str, words))}: exit code {completed.returncode}\n{completed.stdout[-2000:]}{completed.stderr[-4000:]}"
+    )
 
 
 def once(name: str, sources: list[Path], make: Callable[[Path], None]) -> Path:

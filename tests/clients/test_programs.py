@@ -47,9 +47,11 @@ def dbt(folder: Path, *words: str) -> str:
     """Run a dbt command, which must succeed, and return its output."""
     program = installation.python("programs").with_name("dbt")
     command = [program, "--no-use-colors", *words, "--project-dir", folder, "--profiles-dir", folder]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=installation.environment(DO_NOT_TRACK="1"), timeout=600)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    completed = subprocess.run(
+        command, capture_output=True, text=True, cwd=folder, env=installation.environment(DO_NOT_TRACK="1"), timeout=600
+    )
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    return completed.stdout
 
 
 def test_dbt_builds_and_tests_models_extends_incremental_ones_and_keeps_history(table: Table, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The blocks of README and docs pages that a user types (commands, SQL and Python), as printed.
+"""The code blocks of README and docs pages that a user types (commands, SQL and Python).
 
 The tests that run them use this module. A block is fenced with the name of its language, or indented by four spaces for shell commands. A
 fence without a language is the output of a program.
@@ -26,7 +26,7 @@ class Block:
 
     @property
     def is_template(self) -> bool:
-        """Whether something has to be filled in: an ellipsis, or a word in capitals such as DIR."""
+        """Whether the block has placeholders: an ellipsis, or a word in capitals such as DIR."""
         return re.search(r"…|\b(?:DIR|FILE|TARGET|SOURCE|DB|ELSEWHERE)\b", self.text) is not None
 
 

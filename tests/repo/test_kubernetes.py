@@ -1,4 +1,4 @@
-"""The example for Kubernetes: what an API server and Spark would say of the manifests, without a cluster."""
+"""The manifests of the Kubernetes example are valid for an API server and for Spark. No cluster is needed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headgate.storage.spark.application import spark_session
 
 FOLDER = Path(__file__).parents[2] / "packaging" / "kubernetes"
 VERSIONS = ("1.31", "1.37")
-"""The oldest release that the example is for, and the newest of which the validator has the schema."""
+"""The oldest release that the example supports, and the newest one whose schema the validator has."""
 NODE = list(yaml.safe_load_all((FOLDER / "node.yaml").read_text()))
 EXECUTOR = yaml.safe_load((FOLDER / "executor.yaml").read_text())
 
@@ -39,9 +39,9 @@ def container() -> dict[str, Any]:
 
 def settings(name: str = "headgate-0", namespace: str = "lake") -> dict[str, str]:
     """Return the settings on the node's command line, with the variables filled in as Kubernetes does."""
-    words = [word.replace("$(POD_NAME)", name).replace("$(POD_NAMESPACE)", namespace) for word in container()["args"]]
-    assert words[::2] == ["-c"] * (len(words) // 2)
-    return dict(word.split("=", 1) for word in words[1::2])
+    command = [word.replace("$(POD_NAME)", name).replace("$(POD_NAMESPACE)", namespace) for word in container()["args"]]
+    assert command[::2] == ["-c"] * (len(command) // 2)
+    return dict(word.split("=", 1) for word in command[1::2])
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -80,7 +80,7 @@ def test_executors_reach_the_driver_by_the_service_of_its_pod() -> None:
     assert (given["spark.driver.port"], given["spark.driver.blockManager.port"]) == (ports["driver"], ports["blocks"])
 
 
-def test_the_commands_of_the_comment_make_what_the_pod_names() -> None:
+def test_the_commands_of_the_comment_create_what_the_pod_names() -> None:
     text = (FOLDER / "node.yaml").read_text()
     secrets = dict(re.findall(r"create secret generic (\S+) (.*)", text))
     keys = set(re.findall(r"--from-literal=([\w-]+)=", secrets["headgate"]))
@@ -104,8 +104,8 @@ def test_a_node_accepts_the_settings_and_takes_the_master_for_a_cluster() -> Non
     assert read.text("data_location") == "s3a://bucket/prefix"
 
 
-def test_spark_makes_executors_pods_of_the_template(spark: SparkSession) -> None:
-    """Spark's own builder, which its scheduler calls before it sends a pod to the API server."""
+def test_spark_creates_executors_pods_from_the_template(spark: SparkSession) -> None:
+    """Spark's own builder creates the pods, as its scheduler does before it sends them to the API server."""
     jvm: Any = spark._jvm
     configuration = jvm.org.apache.spark.SparkConf(False)
     read = Settings(command_line=settings()).load().spark() | {"spark.kubernetes.executor.podTemplateFile": str(FOLDER / "executor.yaml")}
@@ -123,9 +123,9 @@ def test_spark_makes_executors_pods_of_the_template(spark: SparkSession) -> None
     try:
         security = jvm.org.apache.spark.SparkEnv.get().securityManager()
         builder = jvm.org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBuilder()
-        made = builder.buildFromFeatures(of_executor, security, client, profile).pod()
+        pod = builder.buildFromFeatures(of_executor, security, client, profile).pod()
         as_yaml = jvm.io.fabric8.kubernetes.client.utils.Serialization.asYaml
-        document, executor = yaml.safe_load(as_yaml(made.pod())), yaml.safe_load(as_yaml(made.container()))
+        document, executor = yaml.safe_load(as_yaml(pod.pod())), yaml.safe_load(as_yaml(pod.container()))
     finally:
         client.close()
     document["spec"]["containers"] = [executor]

@@ -1,6 +1,6 @@
-"""The commands of README and of the pages that it leads to work in order, from a fresh clone, as printed.
+"""The commands of README and of the pages that it links to work in order, from a fresh clone, as printed.
 
-Only the ports differ. Blocks with something to fill in ("…", DIR) are skipped. tests/system/test_change_feed.py runs docs/readers.md.
+Only the ports differ. Blocks with placeholders ("…", DIR) are skipped. tests/system/test_change_feed.py runs docs/readers.md.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ NATIVE, NODE = "psql -p 5432 -U postgres", "psql -h 127.0.0.1 -p 5440 -U postgre
 
 @dataclass
 class Hour:
-    """A fresh clone beside a PostgreSQL, with the ports that stand for those of the pages."""
+    """A fresh clone and a PostgreSQL server, with ports that replace those of the pages."""
 
     clone: Path
     ports: dict[str, int]
     client: str = NODE
 
     def here(self, text: str) -> str:
-        for port, ours in self.ports.items():
-            text = text.replace(port, str(ours))
+        for port, replacement in self.ports.items():
+            text = text.replace(port, str(replacement))
         return text
 
     def shell(self, text: str) -> str:
-        """What the commands print; an error if one of them fails."""
+        """Return the output of the commands. Raise an error if one of them fails."""
         path = f"{self.clone}/.venv/bin:{PG_BIN}:{os.environ['PATH']}"
         environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV", "HEADGATE_DATA")}
         with (self.clone / "said").open("w+") as output_file:  # not a pipe: the node would keep it open
-            done = subprocess.run(
+            completed = subprocess.run(
                 ["bash", "-ec", self.here(text)], cwd=self.clone, stdout=output_file, stderr=output_file, timeout=900,
                 env={**environment, "PATH": path, "PGHOST": "127.0.0.1"},
             )  # fmt: skip
             output_file.seek(0)
             printed = output_file.read()
-        assert done.returncode == 0, f"{text}\n{printed}"
+        assert completed.returncode == 0, f"{text}\n{printed}"
         return printed
 
     def run(self, block: Block) -> str:
@@ -54,15 +54,15 @@ class Hour:
         if block.language == "shell":
             return self.shell(block.text)
         places = {"PostgreSQL": NATIVE, "the node": NODE}
-        named = {block.before.find(word): client for word, client in places.items() if word in block.before}
-        self.client = named[min(named)] if named else self.client
+        clients_by_position = {block.before.find(word): client for word, client in places.items() if word in block.before}
+        self.client = clients_by_position[min(clients_by_position)] if clients_by_position else self.client
         (self.clone / "sql").write_text(self.here(block.text))
         return self.shell(f"{self.client} -X -At -v ON_ERROR_STOP=1 -f sql")
 
 
 @pytest.fixture
 def hour(cluster: Callable[..., Server], tmp_path: Path) -> Iterator[Hour]:
-    """A clone of what is committed, and a PostgreSQL."""
+    """A clone of the current commit, and a PostgreSQL server."""
     subprocess.run(["git", "clone", "--quiet", ROOT, tmp_path / "headgate"], check=True)
     first_hour = Hour(tmp_path / "headgate", {"5432": cluster().port, "5440": free_port(), "9187": free_port()})
     yield first_hour
@@ -97,7 +97,7 @@ def test_first_hour_works_as_the_pages_say(hour: Hour) -> None:
 
 
 def _picture(hour: Hour) -> None:
-    """The picture of the README is made of what `headgate status` prints."""
+    """Return whether the picture of README shows the output of `headgate status`."""
     target = hour.clone / "status.svg"
     assert hour.shell(f"headgate status -D lake | {sys.executable} tools/picture.py {target}") == ""
     text = target.read_text()

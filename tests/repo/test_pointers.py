@@ -17,7 +17,7 @@ DOCUMENTS = [*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")]
 MODULES = [path for folder in ("src", "tests", "bench", "tools") for path in (ROOT / folder).rglob("*.py")]
 FLOORS = {path.name for path in SOURCE.iterdir() if path.is_dir()}
 FILES = {"duckdb", "sql", "wal"}
-"""Endings of files that a floor has its name from: ``catalog.duckdb.wal``, ``plpgsql.sql``."""
+"""Endings of file names that begin like a package: ``catalog.duckdb.wal``, ``plpgsql.sql``."""
 WORK_FOLDERS = (ROOT, ROOT / "src", SOURCE)
 """Folders to which a path in a document may be relative."""
 
@@ -47,7 +47,7 @@ def shown(path: Path, name: str) -> str:
 
 
 def is_below(folder: Path, parts: list[str]) -> bool:
-    """Whether a dotted name leads from a folder to a module, or to a word in one."""
+    """Return whether a dotted name leads from a folder to a module, or to a name in one."""
     for number, part in enumerate(parts):
         if (folder / part).is_dir():
             folder /= part
@@ -66,7 +66,7 @@ def test_cited_documents_exist() -> None:
 
 
 def is_setting(name: str) -> bool:
-    """Whether a module of the package has the setting of this name, as ``plpgsql.extra_errors``."""
+    """Return whether a module of the package has the setting of this name, as in ``plpgsql.extra_errors``."""
     return any(f'"{name}"' in text_of(path) for path in (SOURCE / name.partition(".")[0]).rglob("*.py"))
 
 

@@ -68,7 +68,7 @@ def test_a_private_use_is_recognized(line: str, name: str) -> None:
     assert list(uses(line)) == [name]
 
 
-def test_an_own_attribute_and_a_public_error_are_no_private_use() -> None:
+def test_own_attributes_and_public_errors_are_not_private_uses() -> None:
     assert (
         list(
             uses(
@@ -81,8 +81,8 @@ def test_an_own_attribute_and_a_public_error_are_no_private_use() -> None:
 
 def test_private_classes_are_used_behind_their_facades_only() -> None:
     modules = [path for path in SOURCE.rglob("*.py") if not any(path.is_relative_to(facade) for facade in FACADES)]
-    found = {str(path.relative_to(SOURCE)): sorted(set(uses(path.read_text()))) for path in modules}
-    assert {path: names for path, names in found.items() if names} == {}
+    uses_by_module = {str(path.relative_to(SOURCE)): sorted(set(uses(path.read_text()))) for path in modules}
+    assert {path: names for path, names in uses_by_module.items() if names} == {}
 
 
 def functions(facade: Path) -> Iterator[str]:

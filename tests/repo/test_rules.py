@@ -71,8 +71,8 @@ def test_wheel_contains_the_licence_of_postgresqls_data(tmp_path: Path) -> None:
 def test_second_set_up_does_nothing() -> None:
     if not (ROOT / ".setup" / "stamp").exists():
         pytest.skip("this tree was not set up by make setup")
-    done = subprocess.run(["bash", "scripts/setup.sh"], capture_output=True, text=True, cwd=ROOT)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    completed = subprocess.run(["bash", "scripts/setup.sh"], capture_output=True, text=True, cwd=ROOT)
+    assert (completed.returncode, completed.stdout, completed.stderr) == (0, "", "")
 
 
 @pytest.mark.slow

@@ -153,26 +153,26 @@ def session_settings() -> SessionSettings:
     return session
 
 
-def told(error: psycopg.Error) -> tuple[str | None, ...]:
+def error_fields(error: psycopg.Error) -> tuple[str | None, ...]:
     return error.sqlstate, error.diag.message_primary, error.diag.message_detail, error.diag.message_hint
 
 
 def agree(name: str, text: str, oracle: psycopg.Connection) -> None:
-    theirs: tuple[object, ...]
+    expected: tuple[object, ...]
     try:
         with oracle.transaction(force_rollback=True):
             oracle.execute("SELECT set_config(%s, %s, true)", (name, text))
-            theirs = (oracle.execute("SELECT current_setting(%s)", (name,)).fetchone() or ("",))[:1]
+            expected = (oracle.execute("SELECT current_setting(%s)", (name,)).fetchone() or ("",))[:1]
     except psycopg.Error as error:
-        theirs = told(error)
-    ours: tuple[object, ...]
+        expected = error_fields(error)
+    actual: tuple[object, ...]
     try:
-        mine = session_settings()
-        mine.set(name, text)
-        ours = (mine.text(name),)
+        settings = session_settings()
+        settings.set(name, text)
+        actual = (settings.text(name),)
     except PostgresError as error:
-        ours = (error.sqlstate, error.message, error.detail, error.hint)
-    assert ours == theirs
+        actual = (error.sqlstate, error.message, error.detail, error.hint)
+    assert actual == expected
 
 
 @pytest.mark.parametrize(("name", "text"), CASES)
@@ -196,14 +196,14 @@ def test_any_text_is_read_or_rejected_as_by_postgresql(name: str, text: str, ora
 
 def test_pg_settings_describes_postgresqls_settings_as_postgresql_does(oracle: psycopg.Connection) -> None:
     columns = "name, unit, category, short_desc, extra_desc, context, vartype, min_val, max_val, enumvals"
-    theirs = {row[0]: row[1:] for row in oracle.execute(f"SELECT {columns} FROM pg_settings")}  # type: ignore[arg-type]
-    ours = {row["name"]: row for row in session_settings().rows(guarded=True)}
-    shared = set(theirs) & set(ours)
+    expected = {row[0]: row[1:] for row in oracle.execute(f"SELECT {columns} FROM pg_settings")}  # type: ignore[arg-type]
+    actual = {row["name"]: row for row in session_settings().rows(guarded=True)}
+    shared = set(expected) & set(actual)
     assert len(shared) > 230
     wrong = {
-        name: (tuple(ours[name][column] for column in columns.split(", ")[1:]), theirs[name])
+        name: (tuple(actual[name][column] for column in columns.split(", ")[1:]), expected[name])
         for name in shared
-        if tuple(ours[name][column] for column in columns.split(", ")[1:]) != theirs[name]
+        if tuple(actual[name][column] for column in columns.split(", ")[1:]) != expected[name]
     }
     assert not wrong
 
@@ -265,85 +265,85 @@ def test_encoding_is_known_by_all_its_names_and_rejected_if_it_cannot_be_convert
 
 
 def test_datestyle_keeps_the_part_that_a_new_value_does_not_set(oracle: psycopg.Connection) -> None:
-    mine = session_settings()
+    settings = session_settings()
     for value in ("DMY", "SQL", "German", "iso", "us", "sql, ymd", "postgres", "mdy", "german", "german, mdy", "default", ""):
-        mine.set("DateStyle", value)
+        settings.set("DateStyle", value)
         oracle.execute("SELECT set_config('DateStyle', %s, false)", (value,))
-        assert (mine.text("DateStyle"),) == oracle.execute("SHOW datestyle").fetchone()
-    mine.set_values("DateStyle", ["SQL, DMY"])
-    assert mine.text("DateStyle") == "SQL, DMY"
+        assert (settings.text("DateStyle"),) == oracle.execute("SHOW datestyle").fetchone()
+    settings.set_values("DateStyle", ["SQL, DMY"])
+    assert settings.text("DateStyle") == "SQL, DMY"
     oracle.execute("RESET datestyle")
 
 
 def test_set_is_undone_by_rollback_and_kept_by_commit() -> None:
-    mine = session_settings()
-    state = mine.remember()
-    mine.set("work_mem", "1MB")
-    mine.restore(state, rolled_back=True)
-    assert mine.text("work_mem") == "4MB"
-    state = mine.remember()
-    mine.set("work_mem", "1MB")
-    mine.restore(state, rolled_back=False)
-    assert mine.text("work_mem") == "1MB"
+    settings = session_settings()
+    state = settings.remember()
+    settings.set("work_mem", "1MB")
+    settings.restore(state, rolled_back=True)
+    assert settings.text("work_mem") == "4MB"
+    state = settings.remember()
+    settings.set("work_mem", "1MB")
+    settings.restore(state, rolled_back=False)
+    assert settings.text("work_mem") == "1MB"
 
 
 def test_set_local_ends_with_the_transaction_and_a_later_set_wins() -> None:
-    mine = session_settings()
-    state = mine.remember()
-    mine.set("work_mem", "1MB", local=True)
-    assert mine.text("work_mem") == "1MB"
-    mine.restore(state, rolled_back=False)
-    assert mine.text("work_mem") == "4MB"
-    state = mine.remember()
-    mine.set("work_mem", "1MB", local=True)
-    mine.set("work_mem", "2MB")
-    assert mine.text("work_mem") == "2MB"
-    mine.restore(state, rolled_back=False)
-    assert mine.text("work_mem") == "2MB"
+    settings = session_settings()
+    state = settings.remember()
+    settings.set("work_mem", "1MB", local=True)
+    assert settings.text("work_mem") == "1MB"
+    settings.restore(state, rolled_back=False)
+    assert settings.text("work_mem") == "4MB"
+    state = settings.remember()
+    settings.set("work_mem", "1MB", local=True)
+    settings.set("work_mem", "2MB")
+    assert settings.text("work_mem") == "2MB"
+    settings.restore(state, rolled_back=False)
+    assert settings.text("work_mem") == "2MB"
 
 
 def test_rollback_to_a_savepoint_undoes_later_settings() -> None:
-    mine = session_settings()
-    mine.set("work_mem", "1MB")
-    savepoint = mine.remember()
-    mine.set("work_mem", "2MB")
-    mine.set("app.a", "x", local=True)
-    mine.rollback_to(savepoint)
-    assert mine.text("work_mem") == "1MB"
+    settings = session_settings()
+    settings.set("work_mem", "1MB")
+    savepoint = settings.remember()
+    settings.set("work_mem", "2MB")
+    settings.set("app.a", "x", local=True)
+    settings.rollback_to(savepoint)
+    assert settings.text("work_mem") == "1MB"
     with pytest.raises(PostgresError):
-        mine.text("app.a")
+        settings.text("app.a")
 
 
 def test_reset_restores_the_value_with_the_highest_priority() -> None:
-    mine = session_settings()
-    mine.set_initial("work_mem", "8MB", "client")
-    mine.set_initial("work_mem", "6MB", "database")
-    mine.set("work_mem", "1MB")
-    mine.reset("work_mem")
-    assert mine.text("work_mem") == "8MB"
-    mine.set("work_mem", "1MB")
-    mine.reset_all()
-    assert mine.text("work_mem") == "8MB"
+    settings = session_settings()
+    settings.set_initial("work_mem", "8MB", "client")
+    settings.set_initial("work_mem", "6MB", "database")
+    settings.set("work_mem", "1MB")
+    settings.reset("work_mem")
+    assert settings.text("work_mem") == "8MB"
+    settings.set("work_mem", "1MB")
+    settings.reset_all()
+    assert settings.text("work_mem") == "8MB"
 
 
 def test_client_is_sent_reported_settings_once_and_after_each_change() -> None:
-    mine = session_settings()
-    first = dict(mine.reported())
+    settings = session_settings()
+    first = dict(settings.reported())
     assert first["server_version"].startswith("15.18 (headgate ")
     assert {"client_encoding", "DateStyle", "TimeZone", "integer_datetimes", "is_superuser", "session_authorization"} <= set(first)
-    assert mine.reported() == []
-    mine.set("timezone", "Europe/Berlin")
-    assert mine.reported() == [("TimeZone", "Europe/Berlin")]
+    assert settings.reported() == []
+    settings.set("timezone", "Europe/Berlin")
+    assert settings.reported() == [("TimeZone", "Europe/Berlin")]
 
 
 def test_list_is_quoted_if_needed(oracle: psycopg.Connection) -> None:
-    mine = session_settings()
-    mine.set_values("search_path", ["$user", "Public", "a b", "x"])
+    settings = session_settings()
+    settings.set_values("search_path", ["$user", "Public", "a b", "x"])
     oracle.execute("""SET search_path TO "$user", "Public", "a b", x""")
-    assert mine.text("search_path") == oracle.execute("SHOW search_path").fetchone()[0]  # type: ignore[index]
+    assert settings.text("search_path") == oracle.execute("SHOW search_path").fetchone()[0]  # type: ignore[index]
     oracle.execute("RESET search_path")
     with pytest.raises(PostgresError, match="SET work_mem takes only one argument"):
-        mine.set_values("work_mem", ["1", "2"])
+        settings.set_values("work_mem", ["1", "2"])
 
 
 # ---- headgate.conf ------------------------------------------------------------------------------------------------
@@ -430,11 +430,11 @@ LINES = ["port 70000 x", "port = 'abc", "x y z", "= 3", "port", "a.1 = 5", "nosu
 @pytest.mark.parametrize("line", LINES)
 def test_invalid_line_is_rejected_with_postgresqls_message(line: str, data_dir: Path, cluster_file: Path) -> None:
     (data_dir / "headgate.conf").write_text(f"\n{line}\n")
-    mine = Settings(data_dir)
+    settings = Settings(data_dir)
     with pytest.raises(PostgresError, match="contains errors"):
-        mine.load()
-    theirs = refused_by_postgresql(cluster_file, f"\n{line}\n")
-    assert [error.message.replace(str(data_dir / "headgate.conf"), str(cluster_file)) for error in mine.complaints] == theirs
+        settings.load()
+    expected = refused_by_postgresql(cluster_file, f"\n{line}\n")
+    assert [error.message.replace(str(data_dir / "headgate.conf"), str(cluster_file)) for error in settings.complaints] == expected
 
 
 @pytest.fixture(scope="module")
@@ -455,7 +455,7 @@ def cluster_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def refused_by_postgresql(conf: Path, text: str) -> list[str]:
-    """The LOG messages of a real PostgreSQL that is started with this file."""
+    """Return the LOG messages of a PostgreSQL server that is started with this file."""
     import os
     import re
 
@@ -463,8 +463,8 @@ def refused_by_postgresql(conf: Path, text: str) -> list[str]:
 
     conf.write_text(text)
     owner = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
-    done = subprocess.run([*owner, PG_BIN / "postgres", "-D", conf.parent], capture_output=True, text=True, cwd="/", timeout=20)
-    return re.findall(r"LOG:  (.*)", done.stderr)
+    completed = subprocess.run([*owner, PG_BIN / "postgres", "-D", conf.parent], capture_output=True, text=True, cwd="/", timeout=20)
+    return re.findall(r"LOG:  (.*)", completed.stderr)
 
 
 def test_contexts_of_important_settings_are_postgresqls() -> None:

@@ -10,7 +10,7 @@ from headgate.failpoint import Step
 
 SOURCE = Path(__file__).parents[2] / "src" / "headgate"
 DURABLE = {"fsync", "write_whole", "commit_version", "put_copy_data"}
-"""Calls, by the name of what is called, that make something durable or tell another server that it is."""
+"""Calls, by the name of the called function, that write something durable or report to another server that it is durable."""
 INSIDE = {
     "catalog/catalog.py:_sync_folder": "called behind each commit of the catalog",
     "storage/delta/fsync.py:sync": "called by `Transaction._sync` and `Intents._write`, each in the step sync, and by `ForeignWriters.recover`",
@@ -20,24 +20,24 @@ INSIDE = {
     "storage/delta/delta_table.py:undo": "called by `ForeignWriters.recover`, in the step taken back and at a start",
     "storage/delta/checkpoint_file.py:announce": "called by `delta_checkpoint.write`, the step delta checkpoint",
     "storage/log_table.py:_commit": "called by `catch_up` in the step log table, and by `_tidied`, which changes no row",
-    "storage/warmup.py:warm_up": "a table of its own, that nobody else knows",
+    "storage/warmup.py:warm_up": "a separate table that only the warm-up uses",
     "storage/cleaning.py:_note_removed": "called by `_clean_table`, the step cleaning",
     "subscriber/apply/prepared.py:_sync": "called by `_write` in the step prepared segment",
 }
-"""Functions that are called inside of a step."""
+"""Functions that are called inside a step."""
 BEFORE = {
-    "cli/initdb.py": "there is no node yet",
+    "cli/initdb.py": "the node does not exist yet",
     "cli/upgrade.py": "no node works while a directory is upgraded, and the command can be given again",
     "storage/location/directory_owner.py": "the first start of a node, before it serves",
-    "backup/beside.py": "a copy is one when its last file is there",
-    "backup/target.py": "a node starts in the folder of a backup only when all of it is there",
+    "backup/beside.py": "a copy is valid only after its last file is written",
+    "backup/target.py": "a node starts in the folder of a backup only if the backup is complete",
     "catalog/layout/wal.py": "a start that mends the catalog's log before anything reads it",
 }
-"""Modules that write while no node works."""
+"""Modules that write while no node runs."""
 
 
 def calls(tree: ast.AST, function: str = "", inside: bool = False) -> Iterator[tuple[str, str, bool]]:
-    """Each call of something durable: the function around it, what is called, and whether that is in a step."""
+    """Yield each durable call: the function that contains it, the called function, and whether the call is inside a step."""
     for node in ast.iter_child_nodes(tree):
         name, within = function, inside
         if isinstance(node, ast.FunctionDef):

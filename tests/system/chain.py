@@ -28,8 +28,10 @@ class Database:
 
     def unsubscribe(self) -> None:
         """Drop the subscriptions, even if their publishers do not run. Otherwise their workers would retry for ever."""
-        mine = "SELECT subname FROM pg_subscription WHERE subdbid = (SELECT oid FROM pg_database WHERE datname = current_database())"
-        for name in self.rows(mine):
+        own_subscriptions = (
+            "SELECT subname FROM pg_subscription WHERE subdbid = (SELECT oid FROM pg_database WHERE datname = current_database())"
+        )
+        for name in self.rows(own_subscriptions):
             self.sql(f"ALTER SUBSCRIPTION {name} DISABLE; ALTER SUBSCRIPTION {name} SET (slot_name = NONE); DROP SUBSCRIPTION {name}")
 
     @property

@@ -317,7 +317,7 @@ class _Replay:
         old, new = self._paths(process, arguments)
         if old is None and new is None:
             return False
-        assert old is not None, "a file comes from elsewhere"
+        assert old is not None, "a file was renamed from outside the disk"
         node = self.disk.find(old)
         source = self.disk.parent(old)
         target = None if new is None else self.disk.parent(new)

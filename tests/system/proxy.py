@@ -11,7 +11,7 @@ from typing import Self
 
 
 class Proxy:
-    """A proxy on a port of its own that forwards all bytes to and from the port `target`.
+    """A proxy with a separate port that forwards all bytes to and from the port `target`.
 
     `rate` limits the bytes per second. While `stalled` is true, nothing is forwarded.
     """

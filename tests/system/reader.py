@@ -1,6 +1,6 @@
-"""Read a Delta table with one reader in its own environment: ``reader.py READER PATH VERSION`` prints the rows as JSON, or the error.
+"""Read a Delta table with one reader in a separate environment: ``reader.py READER PATH VERSION`` prints the rows as JSON, or the error.
 
-`test_readers` runs this program. It knows nothing of headgate, and imports each reader only if it is used. VERSION may be ``newest``.
+`test_readers` runs this program. It does not use headgate, and imports only the requested reader. VERSION may be ``newest``.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def duckdb(path: str, version: int | None) -> pa.Table:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it, the same from every reader."""
+    """Return a value in a JSON form that is the same for every reader."""
     if isinstance(value, list):
         return [plain(element) for element in value]
     if isinstance(value, datetime.datetime):
@@ -76,7 +76,7 @@ def plain(value: Any) -> Any:
 
 
 def rows_of(table: pa.Table) -> list[dict[str, Any]]:
-    """The rows; moments as numbers where there is an infinite one, which Python has not."""
+    """Return the rows. Columns with infinite timestamps are returned as numbers, because Python has no infinite datetime."""
     try:
         return table.to_pylist()
     except (OverflowError, ValueError):

@@ -1,4 +1,4 @@
--- A database as real ones are: what PostgreSQL 15 has and a node has not is among it on purpose. Publishes everything as `everything`.
+-- A realistic database. It deliberately has objects of PostgreSQL 15 that a node does not support. Publication `everything` has all tables.
 CREATE EXTENSION citext;
 CREATE EXTENSION ltree;
 CREATE EXTENSION hstore;
@@ -115,7 +115,7 @@ CREATE TABLE public.odd_parts (k text NOT NULL, v integer) PARTITION BY LIST (lo
 CREATE TABLE public.odd_parts_a PARTITION OF public.odd_parts FOR VALUES IN ('a');
 CREATE TABLE public.odd_parts_b PARTITION OF public.odd_parts FOR VALUES IN ('b');
 
--- inheritance, references, views, rules, rights
+-- inheritance, references, views, rules, privileges
 CREATE TABLE public.notes (id integer PRIMARY KEY, body text);
 CREATE TABLE public.important_notes (priority integer DEFAULT 1, PRIMARY KEY (id)) INHERITS (public.notes);
 CREATE UNLOGGED TABLE public.cache (k text PRIMARY KEY, v text);

@@ -197,7 +197,7 @@ class Soak:
         return struck, self.problems()
 
     def problems(self) -> list[str]:
-        """Return the conditions of the module docstring that do not hold while nobody writes."""
+        """Return the conditions of the module docstring that do not hold while the writers are stopped."""
         problems = []
         for number in range(TABLES):
             for upstream, downstream, where in ((self.source, self.node, "true"), (self.node, self.last, FILTER)):
@@ -213,11 +213,11 @@ class Soak:
         if lost := self.acknowledged - stored:
             problems.append(f"{len(lost)} acknowledged rows are missing, {min(lost)} is the first")
         if refused_but_stored := self.refused & stored:
-            problems.append(f"{len(refused_but_stored)} refused rows are there, {min(refused_but_stored)} is the first")
+            problems.append(f"{len(refused_but_stored)} rejected rows are stored, the first one is {min(refused_but_stored)}")
         if self.node.sql("SELECT count(*) FROM own WHERE twice <> number * 2 OR twice IS NULL") != "0":
             problems.append("a row of a local table is half changed")
         if self.node.sql("SELECT count(*) FROM pg_locks WHERE NOT granted") != "0":
-            problems.append("somebody waits for a lock at a quiet point")
+            problems.append("a session waits for a lock while the writers are stopped")
         return problems
 
     def resources(self) -> dict[str, float]:

@@ -43,7 +43,7 @@ def delay() -> Iterator[Delay]:
 
 
 def put(connection: http.client.HTTPConnection, body: bytes) -> float:
-    """Seconds of one request."""
+    """Send a request and return its seconds."""
     began = time.perf_counter()
     connection.request("PUT", "/file", body)
     assert connection.getresponse().read() == body

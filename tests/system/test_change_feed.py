@@ -22,14 +22,14 @@ from headgate.storage.spark.application import jars
 pytestmark = [pytest.mark.on_disk, pytest.mark.slow, pytest.mark.timeout(1500)]
 PAGE = "docs/readers.md"
 OWN = "4.1.4"
-"""The version of PySpark that the node's jars are for."""
+"""The version of PySpark whose jars the node uses."""
 TABLE = """CREATE TABLE orders (id int PRIMARY KEY, region text, amount numeric(10,2), tags int[]) WITH (array_storage = array);
     INSERT INTO orders SELECT i, 'eu', i * 1.25, ARRAY[i, NULL] FROM generate_series(1, 500) i"""
 TRANSACTION = """BEGIN; INSERT INTO orders VALUES ({n} + 1000, 'new', 1); UPDATE orders SET amount = amount + 1 WHERE id = {n};
     UPDATE orders SET amount = amount + 1, tags = '{{7}}' WHERE id = {n}; INSERT INTO orders VALUES ({n} + 5000, 'never', 1);
     DELETE FROM orders WHERE id = {n} + 5000; UPDATE orders SET id = {n} + 9000 WHERE id = {n} + 100; DELETE FROM orders WHERE id = {n} + 200;
     INSERT INTO orders VALUES ({n} + 200, 'again', 2); DELETE FROM orders WHERE id = {n} + 300; COMMIT"""
-"""Changes of rows by one transaction, several of one row among them."""
+"""A transaction that changes rows, one of them several times."""
 PRINT = """
 import json
 copied = spark.read.format("delta").load(copy).orderBy("id").collect()
@@ -56,7 +56,7 @@ class Reader:
     conninfo: str = ""
 
     def program(self, *, lsn: bool = False, option: str = "") -> str:
-        """The cells of the copy, one after the other. `option`: one more of the stream."""
+        """Return the cells that copy the table. `option`: an additional option of the stream."""
         first, offline, where = _cells("Spark: the first cell")
         if self.version == OWN:  # the node's own jars
             [online] = [line for line in first.text.splitlines() if line.startswith("spark = ")]
@@ -75,14 +75,14 @@ class Reader:
 
     def run(self, program: str) -> Any:
         """Return what the program prints, or the end of its errors."""
-        done = self.start(program)
-        printed, errors = done.communicate(timeout=900)
-        return json.loads(printed.splitlines()[-1]) if done.returncode == 0 else errors
+        completed = self.start(program)
+        printed, errors = completed.communicate(timeout=900)
+        return json.loads(printed.splitlines()[-1]) if completed.returncode == 0 else errors
 
 
 @pytest.fixture(scope="module", params=[OWN, "4.0.5", "4.2.0"])
 def environment(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """The Python of an environment that the page's pip line made, and the version of PySpark."""
+    """The Python of an environment that the page's pip command creates, and its version of PySpark."""
     folder = tmp_path_factory.mktemp("spark")
     variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     line = next(block.text for block in blocks(PAGE, "Spark: the first cell") if block.language == "shell")
@@ -94,7 +94,7 @@ def environment(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
 
 @pytest.fixture
 def reader(environment: tuple[Path, str], node: Server, tmp_path: Path) -> Iterator[Reader]:
-    """A reader of an own database of the node."""
+    """A reader of a separate database of the node."""
     python, version = environment
     database = node.new_database()
     node.psql(database, TABLE)

@@ -24,7 +24,7 @@ from tests.subscriber.workload import CONTENTS, PUBLISHED, READY, TABLES, Worklo
 from tests.system.proxy import Proxy
 
 IMPATIENT = {"wal_receiver_timeout": "3s", "wal_receiver_status_interval": "1s"}
-"""Settings of a node that notices soon that nothing comes."""
+"""Settings of a node with short timeouts."""
 
 
 def until(condition: Callable[[], Any], what: str, seconds: float = 240) -> None:
@@ -40,7 +40,7 @@ def until(condition: Callable[[], Any], what: str, seconds: float = 240) -> None
 
 
 class Replica:
-    """A database of a real PostgreSQL with a workload, and a node that subscribes to it (through a proxy)."""
+    """A database of PostgreSQL with a workload, and a node that subscribes to it through a proxy."""
 
     def __init__(self, publisher: Any, node: Any) -> None:
         self.publisher, self.node = publisher, node
@@ -54,16 +54,16 @@ class Replica:
         self.sql(TABLES)
 
     def sql(self, script: str) -> str:
-        """What psql prints for it on the node."""
+        """Return what psql prints on the node."""
         return str(self.node.psql(self.lake, script))
 
     def subscribe(self) -> None:
-        """CREATE SUBSCRIPTION, through the proxy."""
+        """Create the subscription, through the proxy."""
         conninfo = self.publisher.conninfo(self.database, port=str(self.proxy.port))
         self.sql(f"CREATE SUBSCRIPTION s CONNECTION '{conninfo}' PUBLICATION p WITH (slot_name = '{self.database}')")
 
     def write(self) -> None:
-        """Begins to write."""
+        """Start the workload."""
         self._stop.clear()
 
         def work() -> None:
@@ -78,7 +78,7 @@ class Replica:
         self._writer.start()
 
     def check(self) -> None:
-        """Ends the workload and waits until both hold the same."""
+        """Stop the workload, and wait until both servers have the same rows."""
         self.quiet()
         ready = "SELECT count(*) FILTER (WHERE srsubstate <> 'r') FROM pg_subscription_rel"
         until(lambda: self.sql(ready) == "0", "tables are not ready")
@@ -93,24 +93,24 @@ class Replica:
         check(self.node, self.lake)
 
     def kill_jvm(self) -> None:
-        """Kills the node's Java virtual machine, and waits until the node is there again with another one."""
+        """Kill the node's Java virtual machine, and wait until the node runs with another one."""
         old = self.jvm()
         os.kill(old, signal.SIGKILL)
         until(lambda: self.jvm() != old and self.sql("SELECT 1") == "1", "the node does not start again")
 
     def crash_publisher(self) -> None:
-        """Kills the postmaster, and starts it again as soon as its backends have ended."""
+        """Kill the postmaster, and start it again as soon as its backends have ended."""
         self.publisher.kill()
         until(lambda: self.publisher.start() is None, "the publisher does not start")
 
     def quiet(self) -> None:
-        """Ends the workload."""
+        """Stop the workload."""
         self._stop.set()
         if self._writer is not None:
             self._writer.join()
 
     def jvm(self) -> int:
-        """The process id of the node's Java virtual machine."""
+        """Return the process id of the node's Java virtual machine."""
         for stat in Path("/proc").glob("[0-9]*/stat"):
             text = stat.read_text()
             if "(java)" in text and int(text.rsplit(")", 1)[1].split()[1]) == self.node.pid:
@@ -226,10 +226,10 @@ def test_killed_node_has_a_row_if_and_only_if_it_has_what_its_trigger_writes(rep
             committed += 3
 
     for more in (3, 9, 30):
-        wanted = committed + more
+        goal = committed + more
         with ThreadPoolExecutor() as pool:
             writer = pool.submit(write)
-            until(lambda: committed >= wanted or writer.done(), "the client does not write")  # noqa: B023 (called in this iteration)
+            until(lambda: committed >= goal or writer.done(), "the client does not write")  # noqa: B023 (called in this iteration)
             source.node.kill()
             writer.result()
         source.node.start()

@@ -13,7 +13,7 @@ ROWS = "SELECT string_agg(a || ':' || b, ' ' ORDER BY a) FROM t"
 
 
 class Table:
-    """A published table of the node, and its Delta table as the other job sees it."""
+    """A published table of the node, and the Delta table that the other Spark job uses."""
 
     def __init__(self, node: Server, spark: SparkSession) -> None:
         self.node, self.database = node, node.new_database()
@@ -24,23 +24,23 @@ class Table:
         self.spark = spark.newSession()
 
     def delta(self) -> DeltaTable:
-        """The Delta table."""
+        """Return the Delta table."""
         return DeltaTable.forPath(self.spark, self.path)
 
     def append(self, *rows: tuple[int, str]) -> None:
-        """Adds rows."""
+        """Add rows."""
         self.spark.createDataFrame(list(rows), "a int, b string").write.format("delta").mode("append").save(self.path)
 
     def seen(self, rows: str) -> None:
-        """Waits until the node shows these rows."""
+        """Wait until the node shows these rows."""
         Database(self.node, self.database).wait(ROWS, rows)
 
     def version(self) -> int:
-        """The newest version of the Delta table."""
+        """Return the newest version of the Delta table."""
         return int(self.delta().history(1).select("version").collect()[0][0])
 
     def published(self) -> list[str]:
-        """What the slot gives since the last time, without what stands around the rows."""
+        """Return the slot's new changes, without the messages around rows."""
         messages = slots.messages(self.node, self.database, self.slot)
         return [message for message in messages if not message.startswith(("Relation", "Begin", "Commit"))]
 

@@ -37,7 +37,7 @@ def source(postgres) -> Iterator[Database]:
 
 
 def lake(node, publication: str | None = None) -> Database:
-    """A database of a node with the table, published on."""
+    """A database of a node with the table, which it publishes too."""
     database = Database.new(node)
     database.sql(TABLE.format(more=""))
     if publication:
@@ -96,7 +96,7 @@ def test_confirmed_changes_survive_a_restart_and_the_stream_continues(source, sp
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("times", [8])
 def test_repeatedly_killed_node_ends_with_the_right_contents(source, spare_node, postgres, times):
-    """SIGKILL at random moments: the node's subscriber loses no change and gets none twice."""
+    """The node is killed at random moments. Its subscriber loses no change and applies none twice."""
     node = spare_node()
     first = lake(node, "CREATE PUBLICATION everything FOR TABLE orders")
     last = Database.new(postgres)
@@ -113,14 +113,14 @@ def test_repeatedly_killed_node_ends_with_the_right_contents(source, spare_node,
                 session.execute("INSERT INTO orders VALUES (%s, 'eu', 1, now(), 'k')", (number,))
                 session.execute("UPDATE orders SET amount = amount + 1 WHERE id = %s", (number - 7,))
                 session.execute("DELETE FROM orders WHERE id = %s AND id %% 3 = 0", (number - 11,))
-                stop.wait(0.02)  # a pace that a node keeps up with, so that it is at work and not behind
+                stop.wait(0.02)  # a rate with which the node keeps up, so that it always has work and does not lag
 
     writer = threading.Thread(target=write)
     writer.start()
     try:
         for _ in range(times):
             rows = first.sql("SELECT count(*) FROM orders")
-            first.wait(f"SELECT count(*) <> {rows} FROM orders", "t")  # it is at work
+            first.wait(f"SELECT count(*) <> {rows} FROM orders", "t")  # the node applies changes
             node.kill()
             node.start()
     finally:
@@ -158,11 +158,11 @@ def test_transaction_over_two_tables_becomes_visible_at_once(postgres, node):
     source.sql("CREATE PUBLICATION p FOR TABLE debit, credit")
     subscribe(target, source, "s", "p")
     counts = []
-    done = threading.Event()
+    finished = threading.Event()
 
     def watch() -> None:
         with psycopg.connect(target.conninfo, autocommit=True) as session:
-            while not done.is_set():
+            while not finished.is_set():
                 counts.append(session.execute("SELECT (SELECT count(*) FROM debit), (SELECT count(*) FROM credit)").fetchone())
 
     watcher = threading.Thread(target=watch)
@@ -172,7 +172,7 @@ def test_transaction_over_two_tables_becomes_visible_at_once(postgres, node):
             source.sql(f"BEGIN; INSERT INTO debit VALUES ({number}, 1); INSERT INTO credit VALUES ({number}, 1); COMMIT")
         arrived(source, "s")
     finally:
-        done.set()
+        finished.set()
         watcher.join()
     assert {debited - credited for debited, credited in counts} == {0}, "no reader saw one table without the other"
     assert target.rows("SELECT id FROM credit") == source.rows("SELECT id FROM credit")

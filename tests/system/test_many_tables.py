@@ -10,7 +10,7 @@ from bench.tables import Size
 from tests.conftest import Server, until
 
 HEAP_MB, THREADS, HANDLES = 40, 40, 60
-"""What a node may take more than before: classes that are loaded late, a walsender, workers of a subscription."""
+"""How much a node may grow, because of classes that are loaded late, a walsender, and workers of a subscription."""
 LARGE = "INSERT INTO t_{0} SELECT g, repeat('x', 10) FROM generate_series(1, 3000) g; SELECT sum(id) FROM t_{0}; UPDATE t_{0} SET a = 'y' WHERE id < 9"
 
 
@@ -19,7 +19,7 @@ def grown(earlier: Size, later: Size) -> bool:
 
 
 def use(node: Server, database: str, numbers: range) -> None:
-    """Reads and writes tables in a way that Spark has a part in."""
+    """Read and write tables with statements for which Spark is used."""
     node.psql(database, "; ".join(LARGE.format(number) for number in numbers), timeout=280)
 
 

@@ -21,18 +21,21 @@ from headgate.storage.delta import file_action
 
 
 def command_lines() -> str:
-    """What ps shows of all processes."""
+    """Return the command lines of all processes."""
     lines = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             lines.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
         except OSError:
-            continue  # it has ended
+            continue  # the process has ended
     return "\n".join(lines)
 
 
 def subscribed(own_node: Callable[..., Server], store: ObjectStore, postgres: Server) -> tuple[NodeServer, str]:
-    """A node that has copied a table `p` and followed it for a moment, with a table `t` of its own; and the publisher's database."""
+    """Return a node and the publisher's database.
+
+    The node has copied and streamed a table `p`, and has a local table `t`.
+    """
     node = own_node(**store.settings())
     assert isinstance(node, NodeServer)
     source = postgres.new_database()
@@ -46,7 +49,9 @@ def subscribed(own_node: Callable[..., Server], store: ObjectStore, postgres: Se
     until(lambda: node.psql("postgres", "SELECT count(*) FROM p") == "500", "the table is not copied", 120)
     postgres.psql(source, "UPDATE p SET v = 'streamed' WHERE id <= 10; DELETE FROM p WHERE id = 11")
     until(
-        lambda: node.psql("postgres", "SELECT count(*) FILTER (WHERE v = 'streamed'), count(*) FROM p") == "10|499", "no change comes", 60
+        lambda: node.psql("postgres", "SELECT count(*) FILTER (WHERE v = 'streamed'), count(*) FROM p") == "10|499",
+        "the change does not arrive",
+        60,
     )
     return node, source
 
@@ -78,7 +83,7 @@ def test_killed_node_finds_its_tables_in_the_object_store_and_continues(
 
 
 def arm(node: NodeServer, faults: str) -> None:
-    """Has faults come at the node's durable steps."""
+    """Set failpoints of the node."""
     node.conf = {**node.conf, "headgate.failpoints": f"'{faults}'"}
     node._write_files()
     os.kill(node.pid, signal.SIGHUP)
@@ -87,14 +92,14 @@ def arm(node: NodeServer, faults: str) -> None:
 
 
 def start_again(node: NodeServer) -> None:
-    """Starts a node that a fault has killed; no more faults come."""
+    """Start a node that a failpoint has killed, without failpoints."""
     node.conf = {name: value for name, value in node.conf.items() if name != "headgate.failpoints"}
     node._write_files()
     node.headgate("start", "-t", "240", "-l", str(node.logfile))
 
 
 def twin(node: NodeServer, own_node: Callable[..., Server]) -> NodeServer:
-    """A node with a copy of another's data directory, as on a machine that takes its place."""
+    """Return a node with a copy of another node's data directory, as on a machine that replaces it."""
     second_node = own_node(start=False, **{name: value for name, value in node.conf.items() if name.startswith("data_")})
     assert isinstance(second_node, NodeServer)
     shutil.rmtree(second_node.data)
@@ -117,12 +122,12 @@ def test_paused_node_writes_nothing_after_another_has_acquired_its_lease(
         refused.start()
     assert "is being used by another node" in refused.log()
 
-    arm(paused, "version before=sleep")  # the intent is there, the version is not
+    arm(paused, "version before=sleep")  # the intent is written, the version is not
     session = psycopg.connect(paused.conninfo(), autocommit=True)
 
     def commit() -> None:
-        with contextlib.suppress(psycopg.Error):  # whether it is committed the client does not learn
-            session.execute("UPDATE t SET v = 'under way' WHERE id <= 10")
+        with contextlib.suppress(psycopg.Error):  # the client does not learn whether it is committed
+            session.execute("UPDATE t SET v = 'in progress' WHERE id <= 10")
 
     committing = threading.Thread(target=commit)
     committing.start()
@@ -132,7 +137,7 @@ def test_paused_node_writes_nothing_after_another_has_acquired_its_lease(
     try:
         successor = twin(paused, own_node)
         successor.headgate("start", "-t", "240", "-l", str(successor.logfile))
-        counts = "SELECT count(*), count(*) FILTER (WHERE v = 'under way') FROM t"
+        counts = "SELECT count(*), count(*) FILTER (WHERE v = 'in progress') FROM t"
         assert successor.psql("postgres", counts) == "3000|10", successor.log()
         successor.psql("postgres", "UPDATE t SET v = 'successor' WHERE id = 1; INSERT INTO t VALUES (5000, 'successor')")
         location = paused.conf["data_location"].strip("'").removeprefix("s3a://")
@@ -152,7 +157,7 @@ def test_paused_node_writes_nothing_after_another_has_acquired_its_lease(
         60,
     )
     assert {name for name in object_store.files.find(location) if "_delta_log" in name and "_headgate" not in name} == log_files
-    (paused.data / "headgate.pid").unlink()  # as a crash has left it
+    (paused.data / "headgate.pid").unlink()  # a crash would have left the file
     assert successor.psql("postgres", counts) == "3001|9"
     successor.headgate("check", "--online", "-U", "postgres")
 
@@ -160,8 +165,8 @@ def test_paused_node_writes_nothing_after_another_has_acquired_its_lease(
 KILLS = [f"{step} {place}=kill" for step in (Step.STAGED, Step.INTENT, Step.VERSION, Step.ENTRY) for place in ("before", "behind")]
 
 
-def unnamed(store: ObjectStore, location: str) -> list[str]:
-    """Data, change and vector files below a location that no version of their table names."""
+def orphaned_files(store: ObjectStore, location: str) -> list[str]:
+    """Return the data files, change files and deletion vectors below a location that no version of their table names."""
     orphans = []
     logs = {name.rpartition("/")[0] for name in store.files.find(location) if name.endswith(".json")}
     for log in (name for name in logs if name.endswith("/_delta_log")):
@@ -169,8 +174,8 @@ def unnamed(store: ObjectStore, location: str) -> list[str]:
         versions = [store.files.cat_file(name).decode() for name in store.files.find(log) if name.endswith(".json")]
         actions = [json.loads(line) for text in versions for line in text.splitlines()]
         files = [action[kind] for action in actions for kind in ("add", "remove", "cdc") if kind in action]
-        named = {f"{table}/{name}" for name in file_action.names_of(Path(table), files)}
-        orphans += [name for name in store.files.find(table) if "_delta_log" not in name and name not in named]
+        named_files = {f"{table}/{name}" for name in file_action.names_of(Path(table), files)}
+        orphans += [name for name in store.files.find(table) if "_delta_log" not in name and name not in named_files]
     return orphans
 
 
@@ -191,7 +196,7 @@ def test_kill_at_any_step_of_a_commit_loses_nothing_and_leaves_no_orphaned_files
         start_again(node)
         counts = f"SELECT (SELECT count(*) FROM a WHERE n = {number}), (SELECT count(*) FROM b WHERE n = {number}), (SELECT count(*) FROM a WHERE id = {10000 + number})"
         result = node.psql("postgres", counts)
-        assert result in ("0|0|0", "5|5|1"), f"{fault}: a transaction is there in part"
+        assert result in ("0|0|0", "5|5|1"), f"{fault}: a part of a transaction is visible"
         if result == "0|0|0":
             node.psql("postgres", write)
         assert node.psql("postgres", counts) == "5|5|1", fault
@@ -200,9 +205,9 @@ def test_kill_at_any_step_of_a_commit_loses_nothing_and_leaves_no_orphaned_files
 
     def cleaned() -> bool:
         node.psql("postgres", "CHECKPOINT")
-        return unnamed(object_store, location) == []
+        return orphaned_files(object_store, location) == []
 
-    until(cleaned, f"orphaned files are not removed: {unnamed(object_store, location)}", 120)
+    until(cleaned, f"orphaned files are not removed: {orphaned_files(object_store, location)}", 120)
     node.headgate("check", "--online", "-U", "postgres")
 
 
@@ -215,14 +220,14 @@ WORK: dict[str, tuple[str, tuple[Step, ...], str, str]] = {
         "SELECT count(*) = 5 FROM a WHERE n = {0} AND id <= 5",
         "SELECT count(*) >= 2000 FROM a",
     ),
-    "table made of a query": (
+    "table of a query": (
         "CREATE TABLE t{0} AS SELECT i AS id FROM generate_series(1, 1000) i",
         (Step.STAGED, Step.VERSION, Step.ENTRY),
         "SELECT to_regclass('t{0}') IS NOT NULL",
         "SELECT count(*) = 1000 FROM t{0}",
     ),
     "dropped table": ("DROP TABLE d{0}", (Step.ENTRY, Step.CLEANING), GONE.format("d{0}"), "SELECT true"),
-    "compaction, table of the log": (
+    "compaction, log table": (
         "INSERT INTO small VALUES ({0}); INSERT INTO small VALUES ({0})",
         (Step.COMPACTION, Step.LOG_TABLE),
         "SELECT count(*) >= 1 FROM small WHERE id = {0}",
@@ -241,20 +246,24 @@ WORK: dict[str, tuple[str, tuple[Step, ...], str, str]] = {
         "SELECT n <> {0} FROM a WHERE id = 9",
     ),
 }
-"""What writes or removes files: a statement, the steps before and behind which it is killed, what holds when it is done, and besides."""
+"""Statements that write or remove files.
+
+For each: the steps at which the node is killed, before and after them, the condition after the statement, and another condition that must
+hold then.
+"""
 
 
 def strays(node: NodeServer, store: ObjectStore) -> list[str]:
-    """What lies below a node's location and belongs to no table: folders that the catalog does not know, files that no version names."""
+    """Return the folders below a node's location that belong to no table, and the files that no version names."""
     location = node.conf["data_location"].strip("'").removeprefix("s3a://")
     known_folders = {path.rpartition(f"{location}/")[2] for path in node.psql("postgres", "SELECT path FROM headgate.snapshot()").split()}
     names = [name.removeprefix(f"{location}/") for name in store.files.find(location)]
     folders = {"/".join(name.split("/")[:2]) for name in names} - {"headgate.owner", "headgate.lease", "_headgate/log"}
-    return sorted(folders - known_folders) + unnamed(store, location)
+    return sorted(folders - known_folders) + orphaned_files(store, location)
 
 
 def settled(node: NodeServer, store: ObjectStore) -> None:
-    """All fits together, and nothing is left that nobody knows."""
+    """Check the node, and that cleaning removes all files that belong to no table."""
 
     def cleaned() -> bool:
         node.psql("postgres", "CHECKPOINT")
@@ -272,7 +281,7 @@ def test_kill_while_files_are_written_or_removed_leaves_no_orphaned_files(
 ) -> None:
     node = own_node(file_retention="0", **object_store.settings())
     assert isinstance(node, NodeServer)
-    statement, steps, done, holds = WORK[work]
+    statement, steps, done, condition = WORK[work]
     node.psql("postgres", "CREATE TABLE a (id int PRIMARY KEY, n int) WITH (deletion_vectors = off); CREATE TABLE small (id int)")
     node.psql("postgres", "INSERT INTO a SELECT i, 0 FROM generate_series(1, 2000) i")
     for number, where in enumerate((f"{step} {place}" for step in steps for place in ("before", "behind")), 1):
@@ -280,7 +289,7 @@ def test_kill_while_files_are_written_or_removed_leaves_no_orphaned_files(
         if "small" in statement:
             node.psql("postgres", "TRUNCATE small;" + ";".join("INSERT INTO small VALUES (0)" for _ in range(31)))
         arm(node, f"{where}=kill")
-        with contextlib.suppress(SqlError):  # what follows a commit is done behind the answer
+        with contextlib.suppress(SqlError):  # work after a commit may be done after the client has its result
             node.psql("postgres", statement.format(number))
         until(lambda: not is_alive(node), f"{statement} does not pass {where}", 60)
         start_again(node)
@@ -288,7 +297,7 @@ def test_kill_while_files_are_written_or_removed_leaves_no_orphaned_files(
             node.psql("postgres", f"{'ROLLBACK' if 'ROLLBACK' in statement else 'COMMIT'} PREPARED '{gid}'")
         if node.psql("postgres", done.format(number)) != "t":
             node.psql("postgres", statement.format(number))
-        assert node.psql("postgres", f"{done.format(number)}; {holds.format(number)}") == "t\nt", where
+        assert node.psql("postgres", f"{done.format(number)}; {condition.format(number)}") == "t\nt", where
     settled(node, object_store)
 
 
@@ -305,15 +314,15 @@ def test_kill_during_a_copy_or_a_batch_by_tasks_leaves_no_orphaned_files(
     node.psql("postgres", "CREATE TABLE p (id int PRIMARY KEY, v text)")
     subscribe = f"CREATE SUBSCRIPTION {source} CONNECTION '{postgres.conninfo(source)}' PUBLICATION pub"
     for where in (f"{step} {place}" for step in (Step.STAGED, Step.VERSION) for place in ("before", "behind")):
-        for begin, arrived in (
+        for start, arrived in (
             (lambda: node.psql("postgres", subscribe), "SELECT count(*) = 500 FROM p"),
             (lambda: postgres.psql(source, "UPDATE p SET v = v || '+'"), "SELECT count(*) = 500 FROM p WHERE v LIKE '%+'"),
         ):
             arm(node, f"{where}=kill")
-            begin()
+            start()
             until(lambda: not is_alive(node), f"no work reaches the failpoint {where}", 120)
             start_again(node)
-            until(lambda sql=arrived: node.psql("postgres", sql) == "t", f"what {where} was killed does not arrive", 120)
+            until(lambda sql=arrived: node.psql("postgres", sql) == "t", f"the work that was killed at {where} is not completed", 120)
         assert node.psql("postgres", "SELECT v, count(*) FROM p GROUP BY v") == postgres.psql(
             source, "SELECT v, count(*) FROM p GROUP BY v"
         )
@@ -323,7 +332,7 @@ def test_kill_during_a_copy_or_a_batch_by_tasks_leaves_no_orphaned_files(
 
 
 def is_alive(node: NodeServer) -> bool:
-    """Whether a node's process runs."""
+    """Return whether a node's process runs."""
     try:
         return Path(f"/proc/{node.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except FileNotFoundError:

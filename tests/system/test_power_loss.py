@@ -1,11 +1,11 @@
 """After a power failure at any moment, a node has every acknowledged commit completely, and nothing else.
 
-A node's writes are recorded while one client runs WORK, one statement after the other. Then moments are drawn. For each the disk is
-reconstructed as a power failure may leave it (`power`), and a node is started there. It must show what was shown after the last answered
-statement, or after the next one, which may have been committed without an answer.
+A node's writes are recorded while a client runs the statements of WORK, one after another. Then moments are drawn. For each, the disk is
+reconstructed as a power failure may leave it (`power`), and a node is started on it. It must show the contents after the last acknowledged
+statement, or after the next one, which may have been committed without an acknowledgement.
 
-One moment of the first FEW statements runs with the suite, 320 of all with `make test-all`. A start of Java takes the most time, so most
-nodes start in the process of the tests, on its Spark session, and one of WHOLE as a separate process.
+One moment of the first FEW statements runs with the suite, 320 moments of all statements with `make test-all`. Starting Java takes most of
+the time, so most nodes start in the process of the tests, on its Spark session. One in WHOLE runs as a separate process.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ CATALOG = (
 SERVES = "CREATE TABLE serves (id int); INSERT INTO serves VALUES (1); DROP TABLE serves"
 
 
-def picture(conninfo: str) -> list[list[Any]]:
-    """What a node shows: its catalog's names, and the rows of each table."""
+def contents(conninfo: str) -> list[list[Any]]:
+    """Return what a node shows: names of objects, and the rows of each table."""
     with psycopg.connect(conninfo, autocommit=True) as session:
         catalog_names = [[row[0] for row in session.execute(sql.encode())] for sql in CATALOG]
         return catalog_names + [
@@ -81,7 +81,7 @@ def picture(conninfo: str) -> list[list[Any]]:
 
 
 class Recorded:
-    """A node that has done some of WORK: its directory before, and what it wrote, answered and showed."""
+    """A node that has run statements of WORK: its directory before them, its recorded writes, and what it showed after each statement."""
 
     def __init__(self, node: NodeServer, folder: Path, work: list[str]) -> None:
         self.node, self.folder, self.work = node, folder, work
@@ -92,34 +92,34 @@ class Recorded:
         )
         conninfo = node.conninfo("postgres")
         until(lambda: _answers(conninfo), "the node does not start under strace", 120)
-        self.answered: list[int] = []
-        """Where in the recording each statement was answered."""
+        self.acknowledged: list[int] = []
+        """The position in the recording at which each statement was acknowledged."""
         self.began = self.recording.moment()
-        self.shown = [picture(conninfo)]
+        self.contents = [contents(conninfo)]
         with psycopg.connect(conninfo, autocommit=True) as session:
             for sql in work:
                 session.execute(sql.encode())
-                self.answered.append(self.recording.moment())
-                self.shown.append(picture(conninfo))
+                self.acknowledged.append(self.recording.moment())
+                self.contents.append(contents(conninfo))
         self.recording.end(node.pid)
 
     def states(self, random: Random, count: int) -> Iterator[tuple[int, Path]]:
-        """What the disk may hold at so many moments: how many statements had been answered, and the folder."""
+        """Yield possible contents of the disk at random moments: the number of acknowledged statements, and the folder."""
         trace, cwd = self.recording.trace, Path.cwd()
-        places = [position for position in replay(self.disk(), trace, cwd) if position >= self.began]
-        chosen = sorted(random.choices(range(len(places)), k=count))
+        positions = [position for position in replay(self.disk(), trace, cwd) if position >= self.began]
+        chosen = sorted(random.choices(range(len(positions)), k=count))
         disk, number = self.disk(), -1
-        for place in replay(disk, trace, cwd):
-            number += place >= self.began
+        for position in replay(disk, trace, cwd):
+            number += position >= self.began
             while chosen and chosen[0] == number:
                 chosen.pop(0)
                 target = self.folder / "state"
                 shutil.rmtree(target, ignore_errors=True)
                 disk.crashed(random, target)
-                yield bisect.bisect_right(self.answered, place), target
+                yield bisect.bisect_right(self.acknowledged, position), target
 
     def disk(self) -> Disk:
-        """The disk as it was before."""
+        """Return the disk as it was before the statements."""
         disk = Disk(self.before)
         disk.root = self.node.data
         return disk
@@ -135,14 +135,14 @@ def _answers(conninfo: str) -> bool:
 
 @pytest.fixture
 def strace() -> None:
-    """Skips where nothing can be recorded."""
+    """Skip the test if strace cannot be used."""
     if not can_record():
-        pytest.skip("there is no strace, or it may not trace here")
+        pytest.skip("strace is not installed, or not permitted")
 
 
 @pytest.fixture
 def recorded(count: int, strace: None) -> Iterator[Recorded]:
-    """A recording for so many states."""
+    """A recording for `count` states."""
     folder = Path(tempfile.mkdtemp(prefix="headgate-power-"))
     node = NodeServer(folder)
     node.create()
@@ -154,24 +154,24 @@ def recorded(count: int, strace: None) -> Iterator[Recorded]:
 
 @pytest.mark.slow
 @pytest.mark.on_disk
-@pytest.mark.one_java  # what executors write is not recorded
+@pytest.mark.one_java  # the writes of executors are not recorded
 @pytest.mark.parametrize(("seed", "count"), [(1, 1), pytest.param(2, 320, marks=pytest.mark.timeout(6 * 3600))])
 def test_node_has_exactly_the_acknowledged_commits_after_a_power_failure(
     request: pytest.FixtureRequest, recorded: Recorded, seed: int, count: int
 ) -> None:
     wrong = []
-    for number, (answered, state) in enumerate(recorded.states(Random(seed), count)):
-        behind = f"state {number} behind statement {answered} ({recorded.work[answered - 1]})"
-        expected = recorded.shown[answered : answered + 2]
+    for number, (acknowledged, state) in enumerate(recorded.states(Random(seed), count)):
+        title = f"state {number} after statement {acknowledged} ({recorded.work[acknowledged - 1]})"
+        expected = recorded.contents[acknowledged : acknowledged + 2]
         try:
-            with _as_process(recorded.node, state) if number % WHOLE == WHOLE - 1 else _here(request, state, number) as conninfo:
-                actual = picture(conninfo)
+            with _as_process(recorded.node, state) if number % WHOLE == WHOLE - 1 else _in_this_process(request, state, number) as conninfo:
+                actual = contents(conninfo)
                 if actual not in expected:
-                    wrong.append(f"{behind}: {_difference(actual, expected[0])}")
+                    wrong.append(f"{title}: {_difference(actual, expected[0])}")
                 with psycopg.connect(conninfo, autocommit=True) as session:
                     session.execute(SERVES.encode())
         except (AssertionError, PostgresError, psycopg.Error) as error:
-            wrong.append(f"{behind}: {error}")
+            wrong.append(f"{title}: {error}")
             if (kept_states := os.environ.get("HEADGATE_KEEP_STATES")) is not None:
                 shutil.copytree(state, Path(kept_states) / str(number))
     assert wrong == []
@@ -179,8 +179,8 @@ def test_node_has_exactly_the_acknowledged_commits_after_a_power_failure(
 
 @contextmanager
 def _as_process(node: NodeServer, state: Path) -> Iterator[str]:
-    """A node that starts on a state as any node does."""
-    until(lambda: _gone(node.data), "the folder of the state before cannot be removed")
+    """Start a node on a state as a separate process."""
+    until(lambda: _is_removed(node.data), "the folder of the previous state cannot be removed")
     shutil.copytree(state, node.data)
     try:
         node.start()
@@ -193,8 +193,8 @@ def _as_process(node: NodeServer, state: Path) -> Iterator[str]:
 
 
 @contextmanager
-def _here(request: pytest.FixtureRequest, state: Path, number: int) -> Iterator[str]:
-    """A node that starts on a state in this process; in a folder of its own, as DuckDB knows a file by its path."""
+def _in_this_process(request: pytest.FixtureRequest, state: Path, number: int) -> Iterator[str]:
+    """Start a node on a state in this process. It gets its own folder, because DuckDB identifies a file by its path."""
     folder, port = state.with_name(f"state {number}"), free_port()
     shutil.copytree(state, folder)
     settings = {"port": str(port), "listen_addresses": "127.0.0.1", "unix_socket_directories": "", "warm_up": "off"}
@@ -209,8 +209,8 @@ def _here(request: pytest.FixtureRequest, state: Path, number: int) -> Iterator[
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _gone(folder: Path) -> bool:
-    """Removes it; the Java virtual machine of a node that was killed removes its own files there for a moment more."""
+def _is_removed(folder: Path) -> bool:
+    """Remove a folder. The Java virtual machine of a killed node may remove its own files there for a moment longer."""
     shutil.rmtree(folder, ignore_errors=True)
     return not folder.exists()
 
@@ -227,36 +227,36 @@ def _difference(actual: list[list[Any]], expected: list[list[Any]]) -> str:
 
 
 # ---- the disk of the tests itself ----------------------------------------------------------------------------
-class Fate(Random):
-    """A fate that is given: for the file, and for each write where it is None."""
+class FixedChoices(Random):
+    """A source of fixed choices: for the file, and if that is None, for each write."""
 
-    def __init__(self, *fates: bool | None) -> None:
+    def __init__(self, *choices: bool | None) -> None:
         super().__init__()
-        self._fates = [*fates]
+        self._choices = [*choices]
 
     def choice(self, seq: object) -> Any:
-        return self._fates.pop(0)
+        return self._choices.pop(0)
 
     def randrange(self, *bounds: int) -> int:  # type: ignore[override]
         return 1
 
 
 @pytest.mark.parametrize(
-    ("fates", "expected"),
+    ("choices", "expected"),
     [
         pytest.param((False,), b"synced", id="all lost"),
         pytest.param((True,), b"synceD and more" + bytes(5) + b"t" * 600, id="none lost"),
-        pytest.param((None, False, True), b"synced" + bytes(14) + b"t" * 600, id="the first lost"),
-        pytest.param((None, True, None), b"synceD and more" + bytes(5) + b"t" * 512, id="the second torn"),
+        pytest.param((None, False, True), b"synced" + bytes(14) + b"t" * 600, id="first write lost"),
+        pytest.param((None, True, None), b"synceD and more" + bytes(5) + b"t" * 512, id="second write torn"),
     ],
 )
-def test_fsynced_bytes_of_a_file_stay(fates: tuple[bool | None, ...], expected: bytes) -> None:
+def test_fsynced_bytes_of_a_file_stay(choices: tuple[bool | None, ...], expected: bytes) -> None:
     file = File()
     file.write(0, b"synced")
     file.sync()
     file.write(5, b"D and more")
     file.write(20, b"t" * 600)
-    assert file.crashed(Fate(*fates)) == expected
+    assert file.crashed(FixedChoices(*choices)) == expected
 
 
 def test_name_in_a_folder_that_was_not_fsynced_may_be_lost_and_a_rename_is_atomic() -> None:

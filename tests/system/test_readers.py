@@ -22,7 +22,7 @@ from tests.system.reader import plain
 
 from headgate.cli.tables import statements
 
-pytestmark = pytest.mark.on_disk  # the readers have no credentials of a store
+pytestmark = pytest.mark.on_disk  # the readers have no credentials for an object store
 LOCK = Path(__file__).parents[2] / "requirements-readers.txt"
 SCENE = """
 CREATE TABLE t (id bigint PRIMARY KEY, price numeric(12,2), digits numeric, at timestamp, atz timestamptz, d date, tags text[], nums int[],
@@ -57,7 +57,7 @@ SELECT = {
 REFUSED = {
     "query_builder": {}, "duckdb": {}, "polars": {"mapped"}, "to_arrow": {"t", "mapped", "lists"}, "to_pandas": {"t", "mapped", "lists"},
 }  # fmt: skip
-"""The tables that a reader does not take."""
+"""The tables that a reader rejects."""
 OPEN = """INSERT INTO t (id) SELECT generate_series(5000, 25000); UPDATE t SET name = 'open' WHERE id < 100; DELETE FROM t WHERE id > 900;
     ALTER TABLE mapped ADD COLUMN late int; UPDATE mapped SET c = 'open'; UPDATE plain SET name = 'open' WHERE id < 100; DELETE FROM plain WHERE id > 900"""
 
@@ -74,12 +74,12 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def read(python: Path, reader: str, path: str, version: int | str) -> list[dict[str, Any]] | str:
-    """The rows that a reader gives, or the name of its error."""
+    """Return the rows that a reader returns, or the name of its error."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    words = [python, Path(__file__).with_name("reader.py"), reader, path, str(version)]
-    done = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=120)
-    assert done.returncode == 0, done.stderr[-1000:]
-    answer = json.loads(done.stdout.splitlines()[-1])
+    command = [python, Path(__file__).with_name("reader.py"), reader, path, str(version)]
+    completed = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+    assert completed.returncode == 0, completed.stderr[-1000:]
+    answer = json.loads(completed.stdout.splitlines()[-1])
     return sorted(answer["rows"], key=lambda row: row.get("id") or 0) if "rows" in answer else str(answer["refused"])
 
 
@@ -94,7 +94,7 @@ TABLES = """SELECT s.schema, s.name, s.path, s.version, array_agg(a.attname::tex
     array_agg(format_type(a.atttypid, NULL) ORDER BY a.attnum) FROM headgate.snapshot() s JOIN pg_attribute a
     ON a.attrelid = s.oid AND a.attnum > 0 AND NOT a.attisdropped GROUP BY 1, 2, 3, 4 ORDER BY 1, 2"""
 OTHER_FORMS = ("timestamp", "date", "bytea", "boolean", "double", "real", "[]")
-"""Types that readers print in their own way: of those only the NULLs are compared here."""
+"""Types that readers print in different ways. Only their NULLs are compared here."""
 
 
 @pytest.mark.slow
@@ -142,15 +142,15 @@ def test_every_reader_sees_what_select_sees(node: Server, spark: SparkSession, p
     with closing(psycopg.connect(node.conninfo(database))) as writer, closing(psycopg.connect(node.conninfo(database))) as reader:
         writer.execute(OPEN)
         reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SET TimeZone = 'UTC'")
-        named = {row[1]: (row[3], row[4]) for row in reader.execute("SELECT * FROM headgate.snapshot()")}
+        tables = {row[1]: (row[3], row[4]) for row in reader.execute("SELECT * FROM headgate.snapshot()")}
         expected = {table: selected(reader, table) for table in SELECT}
         assert len(expected["t"]) == len(expected["plain"]) == 858
-        _compare(python, named, expected, newest=True)
-        _compare_spark(spark, named, expected)
+        _compare(python, tables, expected, newest=True)
+        _compare_spark(spark, tables, expected)
         writer.commit()
-        _compare(python, named, expected, newest=False)
+        _compare(python, tables, expected, newest=False)
         reader.rollback()
-    folder = {table: path for table, (path, _) in named.items()}
+    folder = {table: path for table, (path, _) in tables.items()}
     versions_before = {table: _versions(path) for table, path in folder.items()}
     _register(spark, database, folder)
     assert {table: _versions(path) for table, path in folder.items()} == versions_before
@@ -162,9 +162,9 @@ def test_delta_rs_reads_the_change_feed_of_a_table_without_column_mapping(node: 
     database = node.new_database()
     node.psql(database, SCENE)
     with closing(psycopg.connect(node.conninfo(database))) as session:
-        named = {row[1]: (row[3], row[4]) for row in session.execute("SELECT * FROM headgate.snapshot()")}
+        tables = {row[1]: (row[3], row[4]) for row in session.execute("SELECT * FROM headgate.snapshot()")}
         expected = selected(session, "plain")
-    changes = read(python, "load_cdf", *named["plain"])
+    changes = read(python, "load_cdf", *tables["plain"])
     assert not isinstance(changes, str)
     net: Counter[str] = Counter()
     for change in changes:
@@ -172,7 +172,7 @@ def test_delta_rs_reads_the_change_feed_of_a_table_without_column_mapping(node: 
         net[row] += 1 if change["_change_type"] in ("insert", "update_postimage") else -1
     assert sorted(+net) == sorted(json.dumps(row) for row in expected)
     assert not -net
-    assert read(python, "load_cdf", *named["mapped"]) == "DeltaError"
+    assert read(python, "load_cdf", *tables["mapped"]) == "DeltaError"
 
 
 def _compare(python: Path, named: dict[str, tuple[str, int]], expected: dict[str, Any], *, newest: bool) -> None:
@@ -197,7 +197,7 @@ def _versions(path: str) -> int:
 
 
 def _register(spark: SparkSession, database: str, folder: dict[str, str]) -> None:
-    """What `headgate tables --sql` prints makes the tables known by name, and writes nothing into them."""
+    """Run the output of `headgate tables --sql`. It registers the tables by name, and writes nothing to them."""
     run_sql: Callable[[str], Any] = spark.sql
     try:
         for text in statements([(database, "public", table, path) for table, path in folder.items()]):

@@ -24,23 +24,23 @@ from tests.spark_cluster import ClusterInJava, SparkCluster
 from tests.spark_pages import SparkPages
 
 ROWS = 130_000
-"""Of 400 bytes: a table that is copied by tasks, in ranges."""
+"""Rows of 400 bytes. Tasks copy the table in ranges."""
 TOTALS = "SELECT count(*), sum(id), sum(n), max(v), count(DISTINCT v) FROM big"
 FILTERED = "SELECT count(*), sum(id), sum(n), max(v), count(DISTINCT v) FROM big WHERE n > 100000 AND v ~ '^[0-9]'"
 ARRIVED = TOTALS
-"""The same of the rows that have passed."""
+"""The same totals of the rows that pass the filter."""
 
 
 @pytest.fixture(scope="module")
 def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
-    """A master and two workers of one core each."""
+    """A master and two workers with one core each."""
     cluster = SparkCluster(tmp_path_factory.mktemp("cluster"))
     yield cluster
     cluster.end()
 
 
 def on(cluster: SparkCluster, store: ObjectStore) -> dict[str, str]:
-    """Settings of a node that has its tables in the store and its work done by the cluster, every batch of it."""
+    """Return the settings of a node whose tables are in the store and whose batches all run on the cluster."""
     return {
         "spark_master": f"'{cluster.master}'",
         "spark.driver.host": "'127.0.0.1'",
@@ -51,7 +51,7 @@ def on(cluster: SparkCluster, store: ObjectStore) -> dict[str, str]:
 
 
 def published(postgres: Server) -> str:
-    """A database with a large table that is published."""
+    """Return a database with a large published table."""
     database = postgres.new_database()
     postgres.psql(
         database,
@@ -62,13 +62,13 @@ def published(postgres: Server) -> str:
 
 
 def subscribe(node: NodeServer, postgres: Server, source: str, name: str) -> None:
-    """A subscription of the node to it, whose copy has begun."""
+    """Create a subscription of the node to the database, which starts the copy."""
     node.psql("postgres", "CREATE TABLE big (id int PRIMARY KEY, v text, n numeric(12,2))")
     node.psql("postgres", f"CREATE SUBSCRIPTION {name} CONNECTION '{postgres.conninfo(source)}' PUBLICATION pub")
 
 
 def filtered_onward(node: NodeServer, postgres: Server) -> str:
-    """A database of the PostgreSQL that subscribes to the rows that a filter lets pass, which is one for Spark."""
+    """Return a PostgreSQL database that subscribes to the node through a filter that Spark evaluates."""
     target = postgres.new_database()
     postgres.psql(target, "CREATE TABLE big (id int PRIMARY KEY, v text, n numeric(12,2))")
     node.psql("postgres", "ALTER TABLE big REPLICA IDENTITY FULL")
@@ -78,15 +78,15 @@ def filtered_onward(node: NodeServer, postgres: Server) -> str:
 
 
 def spark_of(node: NodeServer) -> dict[str, int]:
-    """What the status says of tasks."""
+    """Return the counters of Spark in the node's status."""
     counts: dict[str, int] = json.loads(node.headgate("status", "--json").stdout)["spark"]
     return counts
 
 
 def same(node: NodeServer, postgres: Server, source: str, seconds: float = 180) -> None:
-    """Waits for a change that is made behind all others, and compares the table with the publisher's."""
+    """Make a last change, wait until it arrives, and compare the table with the publisher's."""
     mark = postgres.psql(source, "UPDATE big SET v = gen_random_uuid()::text WHERE id = 6 RETURNING v")
-    until(lambda: node.psql("postgres", "SELECT v FROM big WHERE id = 6") == mark, "the changes do not come", seconds)
+    until(lambda: node.psql("postgres", "SELECT v FROM big WHERE id = 6") == mark, "the changes do not arrive", seconds)
     assert node.psql("postgres", TOTALS) == postgres.psql(source, TOTALS)
 
 
@@ -96,7 +96,7 @@ def test_executor_copies_merges_and_filters(
 ) -> None:
     cluster = ClusterInJava(spark, tmp_path / "worker")
     source = postgres.new_database()
-    postgres.psql(  # few rows of many pages: a copy is cut into ranges by pages
+    postgres.psql(  # few rows on many pages, because a copy is divided into ranges of pages
         source,
         "CREATE TABLE big (id int PRIMARY KEY, v text, n numeric(12,2)) WITH (fillfactor = 10);"
         " INSERT INTO big SELECT i, repeat(md5(i::text), 12), i * 1.25 FROM generate_series(1, 14000) i; CREATE PUBLICATION pub FOR TABLE big",
@@ -115,7 +115,7 @@ def test_executor_copies_merges_and_filters(
 
         changes = "BEGIN; UPDATE big SET v = 'x' WHERE id % 1000 = 0; DELETE FROM big WHERE id % 1000 = 1;"
         mark = postgres.psql(source, f"{changes} INSERT INTO big VALUES (0, gen_random_uuid(), 20000) RETURNING v; COMMIT")
-        until(lambda: node.psql(database, "SELECT v FROM big WHERE id = 0") == mark, "the changes do not come", 240)
+        until(lambda: node.psql(database, "SELECT v FROM big WHERE id = 0") == mark, "the changes do not arrive", 240)
 
         assert node.psql(database, TOTALS) == postgres.psql(source, TOTALS)
         merged = cluster.finished_tasks()
@@ -133,7 +133,7 @@ def test_executor_copies_merges_and_filters(
         query = "SELECT count(*) FROM big a, big b, big c WHERE a.n + b.n + c.n < 0"
         with pytest.raises(SqlError, match="canceling statement due to statement timeout"):
             node.psql(database, f"SET statement_timeout = '3s'; {query}", timeout=60)
-        # the one executor has one core: it computes nothing of that any more
+        # the only executor has one core, so the cancelled statement no longer runs
         assert node.psql(database, "SELECT count(*), sum(n) FROM big", timeout=60) == postgres.psql(
             source, "SELECT count(*), sum(n) FROM big"
         )
@@ -169,7 +169,7 @@ def test_node_stopped_while_an_executor_merges_applies_the_batch_once(
             node.stop()
             node.start()
         mark = postgres.psql(source, "UPDATE big SET v = gen_random_uuid() WHERE id = 1 RETURNING v")
-        until(lambda: node.psql(database, "SELECT v FROM big WHERE id = 1") == mark, "the changes do not come", 240)
+        until(lambda: node.psql(database, "SELECT v FROM big WHERE id = 1") == mark, "the changes do not arrive", 240)
         assert node.psql(database, TOTALS) == postgres.psql(source, TOTALS)
         node.psql(database, "DROP SUBSCRIPTION stopped")
         node.stop()
@@ -179,25 +179,25 @@ def test_node_stopped_while_an_executor_merges_applies_the_batch_once(
 
 @pytest.fixture(scope="module")
 def no_executors(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """Settings of a node whose master answers, and has no worker; every batch is for executors."""
+    """Return the settings of a node whose cluster has no workers. Every batch is for executors."""
     cluster = ClusterInJava(spark, tmp_path_factory.mktemp("no_worker"), workers=0)
     yield {"spark_master": f"'{cluster.master}'", "spark.driver.host": "'127.0.0.1'", "small_batch_rows": "0", "driver_query_memory": "0"}
     cluster.end()
 
 
 def small(server: Server, database: str, name: str = "small") -> None:
-    """A table of more rows than the driver looks through by itself, written by the driver."""
+    """Create a table that is too large for the driver to scan, and that the driver has written."""
     lines = "".join(f"{number}\tv{number}\n" for number in range(3000))
     server.psql(database, f"CREATE TABLE {name} (id int PRIMARY KEY, v text);\nCOPY {name} FROM STDIN;\n{lines}\\.\n")
 
 
 def workers(node: Server, name: str) -> str:
-    """How many workers of the subscriptions with this name run."""
+    """Return how many workers of the subscriptions with this name run."""
     return node.psql("postgres", f"SELECT count(pid) FROM pg_stat_subscription WHERE subname = '{name}'")
 
 
 def senders(node: Server) -> set[str]:
-    """The walsenders' process ids."""
+    """Return the process ids of the walsenders."""
     return set(node.psql("postgres", "SELECT pid FROM pg_stat_replication").split())
 
 
@@ -218,16 +218,16 @@ def test_statement_that_waits_for_executors_does_not_block_the_cancellation_of_o
         "FROM small": "SELECT count(*), max(v) FROM small",
         "SET v": "UPDATE small SET v = v || 'x'",
         "COPY": "COPY (SELECT v, count(*) FROM small GROUP BY v) TO STDOUT",
-        "min": "SELECT min(v) FROM other",  # which waits for the one that has asked before what the table is
+        "min": "SELECT min(v) FROM other",  # it waits for the first statement, which reads the state of the same table
         "slot_get": f"SELECT * FROM pg_logical_slot_get_binary_changes('{slot}', NULL, NULL, 'proto_version', '1', 'publication_names', 'out')",
     }
-    with ThreadPoolExecutor(2) as beside:
-        first = beside.submit(node.psql, database, "SELECT count(*), max(v) FROM other", timeout=600)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(node.psql, database, "SELECT count(*), max(v) FROM other", timeout=600)
         holder = until(lambda: node.psql(database, active.format("other")))
         for word, statement in statements.items():
             with pytest.raises(SqlError, match="canceling statement due to statement timeout"):
                 node.psql(database, f"SET statement_timeout = '1s'; {statement}", timeout=60)
-            answer = beside.submit(node.psql, database, statement, timeout=60)
+            answer = pool.submit(node.psql, database, statement, timeout=60)
             pid = until(partial(node.psql, database, active.format(word)))
             assert node.psql(database, f"SELECT pg_cancel_backend({pid})") == "t"
             with pytest.raises(SqlError, match="canceling statement due to user request"):
@@ -252,7 +252,7 @@ COMMANDS = (
     "ALTER DOMAIN word SET NOT NULL",
     "ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'",
 )
-"""What asks Spark about all rows of a table."""
+"""Commands that let Spark check all rows of a table."""
 
 
 @pytest.mark.slow
@@ -285,12 +285,12 @@ def test_checkpoint_does_not_wait_for_executors(spare_node: Callable[..., Server
     database = node.new_database()
     node.psql(
         database, "CREATE TABLE often (id int);" + "INSERT INTO often VALUES (1);" * 120
-    )  # as many as a Delta log has a checkpoint for
+    )  # as many commits as between two checkpoints of a Delta log
     node.psql(database, "CHECKPOINT", timeout=60)
 
 
 def wait_for_executors(pages: SparkPages, *whose: str) -> bool:
-    """Whether jobs of so many workers and walsenders have begun."""
+    """Return whether this number of workers and walsenders have started jobs."""
     return Counter(whose) <= Counter(group.split("-")[0] for group in pages.groups_at_work())
 
 
@@ -301,7 +301,7 @@ def test_worker_that_waits_for_executors_can_be_terminated_and_its_node_stopped(
 ) -> None:
     source, target = postgres.new_database(), postgres.new_database()
     small(postgres, source)
-    postgres.psql(  # few rows of many pages: a copy is cut into ranges by pages
+    postgres.psql(  # few rows on many pages, because a copy is divided into ranges of pages
         source,
         "CREATE TABLE big (id int PRIMARY KEY, v text) WITH (fillfactor = 10);"
         " INSERT INTO big SELECT i, repeat(md5(i::text), 12) FROM generate_series(1, 14000) i;"
@@ -323,10 +323,10 @@ def test_worker_that_waits_for_executors_can_be_terminated_and_its_node_stopped(
     )
     streams = "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'"
     until(lambda: node.psql(database, streams) == "1", "no walsender", 60)
-    # a batch, a copy and a filter that nobody computes
+    # a batch, a copy and a filter, for which there are no executors
     changed = postgres.psql(source, "UPDATE small SET v = 'changed' WHERE id = 5; SELECT pg_current_wal_lsn()")
     received = f"SELECT received_lsn >= '{changed}' FROM pg_stat_subscription WHERE subname = 'b_{name}'"
-    until(lambda: node.psql(database, received) == "t", "the change has not come", 60)
+    until(lambda: node.psql(database, received) == "t", "the change has not arrived", 60)
     node.psql(database, "INSERT INTO sent VALUES (1, 'passes')")
     until(
         partial(wait_for_executors, SparkPages(node), "worker", "worker", "walsender"),
@@ -404,10 +404,10 @@ def test_node_runs_its_tasks_on_a_cluster(
     ] == []
 
     target = filtered_onward(node, postgres)
-    until(lambda: postgres.psql(target, ARRIVED) == node.psql("postgres", FILTERED), "the filtered rows do not come", 60)
+    until(lambda: postgres.psql(target, ARRIVED) == node.psql("postgres", FILTERED), "the filtered rows do not arrive", 60)
     postgres.psql(source, "UPDATE big SET n = n + 100000 WHERE id % 20 = 3")
     same(node, postgres, source)
-    until(lambda: postgres.psql(target, ARRIVED) == node.psql("postgres", FILTERED), "the rows that now pass do not come", 60)
+    until(lambda: postgres.psql(target, ARRIVED) == node.psql("postgres", FILTERED), "the rows that pass the filter now do not arrive", 60)
     postgres.psql(target, "DROP SUBSCRIPTION onward")
     node.psql("postgres", "DROP SUBSCRIPTION work")
 
@@ -424,7 +424,7 @@ def test_node_reports_a_master_that_does_not_answer(own_node: Callable[..., Serv
 
 
 def kill_at_work(cluster: SparkCluster, times: int) -> None:
-    """Kills executors, each while it runs a task, and the next one when there is another that does."""
+    """Kill executors, each while it runs a task, and the next one when another executor runs a task."""
     for _ in range(times):
         os.kill(until(cluster.at_work, "no executor has a task", 300)[0], signal.SIGKILL)
 
@@ -444,23 +444,23 @@ def test_killed_executors_lose_nothing(
     assert node.psql("postgres", TOTALS) == postgres.psql(source, TOTALS)
 
     target = filtered_onward(node, postgres)
-    until(lambda: postgres.psql(target, ARRIVED) == node.psql("postgres", FILTERED), "the filtered rows do not come", 300)
+    until(lambda: postgres.psql(target, ARRIVED) == node.psql("postgres", FILTERED), "the filtered rows do not arrive", 300)
     for number in range(4):
         postgres.psql(source, f"UPDATE big SET v = v || '{number}', n = n + 1 WHERE id % 3 = {number % 3}")
         postgres.psql(source, f"DELETE FROM big WHERE id % 11 = {number}")
     kill_at_work(spark_cluster, 3)
     same(node, postgres, source, 600)
     assert node.psql("postgres", "SELECT count(*) = count(DISTINCT id) FROM big") == "t"
-    until(lambda: postgres.psql(target, ARRIVED) == node.psql("postgres", FILTERED), "the rows that pass do not come", 300)
+    until(lambda: postgres.psql(target, ARRIVED) == node.psql("postgres", FILTERED), "the rows that pass the filter do not arrive", 300)
 
-    # nobody asks for the rows while they are merged: what runs behind that, and is killed, is the filter
+    # no filter runs while the rows are merged; it runs after that, and executors that run it are killed
     postgres.psql(target, "ALTER SUBSCRIPTION onward DISABLE")
     node.await_release("onward")
     postgres.psql(source, "UPDATE big SET n = n + 100000 WHERE id % 20 = 3")
     same(node, postgres, source, 300)
     postgres.psql(target, "ALTER SUBSCRIPTION onward ENABLE")
     kill_at_work(spark_cluster, 2)
-    until(lambda: postgres.psql(target, ARRIVED) == node.psql("postgres", FILTERED), "the rows that now pass do not come", 300)
+    until(lambda: postgres.psql(target, ARRIVED) == node.psql("postgres", FILTERED), "the rows that pass the filter now do not arrive", 300)
     postgres.psql(target, "DROP SUBSCRIPTION onward")
     node.psql("postgres", "DROP SUBSCRIPTION killed")
 
@@ -485,7 +485,7 @@ def test_node_uses_a_lost_cluster_again_after_it_is_back(
         cluster.come_back()
 
         until(lambda: "is not known to its master" in node.log(), "the node does not start again", 180)
-        until(lambda: node.log().count("ready to accept connections") == 2, "the node does not come back", 120)
+        until(lambda: node.log().count("ready to accept connections") == 2, "the node does not start again", 120)
         same(node, postgres, source, 300)
         node.psql("postgres", "DROP SUBSCRIPTION lost")
     finally:

@@ -1,4 +1,4 @@
-"""A node keeps its tables in Google's or Azure's storage: Spark and Python write there, a second node is rejected, and no key is shown.
+"""A node keeps its tables in Google's or Azure's storage. Spark and Python write there, a second node is rejected, and no key is shown.
 
 Google's server takes minutes to build (`google_storage`). Azure's is started if it is installed (`azure_storage`). So all tests are slow.
 The tests of the data path run there with ``--on gs`` and ``--on azure``.
@@ -62,7 +62,7 @@ def test_node_keeps_its_tables_in_a_store(own_node: Callable[..., Server], store
 
 
 def names(node: NodeServer, store: GoogleStorage | AzureStorage) -> list[str]:
-    """The files below a node's location."""
+    """Return the files below a node's location."""
     return list(store.files.find(node.conf["data_location"].strip("'").partition("://")[2]))
 
 

@@ -84,7 +84,7 @@ UPDATE shared SET id = id + 100000 WHERE id % 7 = 0;
 DELETE FROM shared WHERE id % 11 = 0;
 BEGIN; UPDATE shared SET id = -id WHERE id BETWEEN 1 AND 50; UPDATE shared SET n = n + 1 WHERE id < 0; COMMIT;
 """
-"""New rows, changed ones, and keys that move from one node to the other."""
+"""New rows, changed rows, and keys that move from one node to the other."""
 
 
 @pytest.mark.slow

@@ -18,9 +18,9 @@ def test_wheel_is_all_that_a_demonstration_needs(tmp_path: Path) -> None:
     def do(*words: str | Path, seconds: float = 900) -> str:
         environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "HEADGATE_JARS", "VIRTUAL_ENV")}
         environment |= {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
-        done = subprocess.run(words, capture_output=True, text=True, timeout=seconds, env=environment, cwd=tmp_path)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        completed = subprocess.run(words, capture_output=True, text=True, timeout=seconds, env=environment, cwd=tmp_path)
+        assert completed.returncode == 0, completed.stdout + completed.stderr
+        return completed.stdout
 
     built = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path]
     subprocess.run(built, cwd=ROOT, check=True, capture_output=True)

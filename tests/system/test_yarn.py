@@ -23,9 +23,9 @@ def yarn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[YarnCluster]:
 
 
 def spark_of(node: NodeServer) -> dict[str, int]:
-    """Return what the status says of tasks."""
-    found: dict[str, int] = json.loads(node.headgate("status", "--json").stdout)["spark"]
-    return found
+    """Return the counters of Spark in the node's status."""
+    answer: dict[str, int] = json.loads(node.headgate("status", "--json").stdout)["spark"]
+    return answer
 
 
 def test_executors_of_yarn_copy_a_table_and_apply_batches(
@@ -48,14 +48,14 @@ def test_executors_of_yarn_copy_a_table_and_apply_batches(
     )
     assert isinstance(node, NodeServer)
     monkeypatch.setenv("HADOOP_CONF_DIR", str(yarn.configuration))
-    node.headgate("start", "-l", str(node.logfile), "-t", "300", timeout=320)  # YARN starts a container of its own first
+    node.headgate("start", "-l", str(node.logfile), "-t", "300", timeout=320)  # YARN starts its own container first
     try:
         node.psql("postgres", TABLE)
         node.psql("postgres", f"CREATE SUBSCRIPTION s CONNECTION '{postgres.conninfo(source)}' PUBLICATION pub")
         until(lambda: node.psql("postgres", "SELECT srsubstate FROM pg_subscription_rel") == "r", "the table is not copied", 300)
         postgres.psql(source, "UPDATE big SET v = 'changed ' || id WHERE id % 3 = 0; DELETE FROM big WHERE id % 100 = 1")
         expected = postgres.psql(source, TOTALS)
-        until(lambda: node.psql("postgres", TOTALS) == expected, "the changes do not come", 300)
+        until(lambda: node.psql("postgres", TOTALS) == expected, "the changes do not arrive", 300)
         counted = spark_of(node)
         assert counted["spark_changes"] >= 10_000
         assert "Finished task" in yarn.logs()

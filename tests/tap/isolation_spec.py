@@ -159,7 +159,7 @@ class PermutationSpec(Spec):
     setups: tuple[str, ...] = ()
     before: dict[str, str] = field(default_factory=dict)
     after: str = ""
-    given: tuple[Step, ...] = ()
+    order: tuple[Step, ...] = ()
 
     def text(self, step: Step) -> tuple[str, ...]:
         """Return the statements of a step."""
@@ -186,7 +186,7 @@ class PermutationSpec(Spec):
 
     def permutations(self, seed: str) -> list[tuple[Step, ...]]:
         """Return the permutation."""
-        return [self.given]
+        return [self.order]
 
     def reads(self) -> frozenset[Step]:
         """Return the SELECTs that take no lock on a node."""
@@ -201,10 +201,10 @@ class PermutationSpec(Spec):
 def of_permutation(spec: IsolationSpec, permutation: tuple[str, ...]) -> PermutationSpec:
     """Return a permutation as a spec whose steps can run in other orders."""
     statements: dict[str, list[str]] = {session.name: [] for session in spec.sessions}
-    given = []
+    order = []
     for name in permutation:
         session, sql = spec.steps[name.partition("(")[0].strip('"')]
-        given.append(Step(session, len(statements[session])))
+        order.append(Step(session, len(statements[session])))
         statements[session].append(sql)
     tables = dict.fromkeys(re.findall(r"CREATE TABLE (?:IF NOT EXISTS )?(\w+)", "\n".join(spec.setup), re.IGNORECASE))
     return PermutationSpec(
@@ -215,7 +215,7 @@ def of_permutation(spec: IsolationSpec, permutation: tuple[str, ...]) -> Permuta
         queries=tuple(f"SELECT t::text FROM {table} t ORDER BY 1" for table in tables),
         before={session.name: session.setup for session in spec.sessions},
         after=spec.teardown,
-        given=tuple(given),
+        order=tuple(order),
     )
 
 

@@ -51,7 +51,7 @@ def fetch_source() -> Path:
 
 
 def _is_whole(folder: Path) -> bool:
-    """Whether a folder has all files that the tests need. An earlier version of the tests may have unpacked fewer."""
+    """Return whether a folder has all files that the tests need. An earlier version of the tests may have unpacked fewer."""
     return all((folder / part).exists() for part in FOLDERS)
 
 
@@ -59,9 +59,9 @@ def _download(name: str, version: str, scratch: Path) -> Path:
     """Download a source package and return its archive of PostgreSQL's own files."""
     options = _apt_options(scratch)
     updated = _run("apt-get", *options, "update")
-    done = _run("apt-get", *options, "source", "--download-only", f"{name}={version}", folder=scratch)
-    if done.returncode:
-        pytest.skip(f"could not download the source package {name} {version}: {updated.stderr}{done.stderr}")
+    completed = _run("apt-get", *options, "source", "--download-only", f"{name}={version}", folder=scratch)
+    if completed.returncode:
+        pytest.skip(f"could not download the source package {name} {version}: {updated.stderr}{completed.stderr}")
     [archive] = scratch.glob(f"{name}_*.orig.tar.*")
     return archive
 

@@ -1,6 +1,6 @@
-"""What psql prints for each statement of a regression file, to compare two servers statement by statement.
+"""The output of psql for each statement of a regression file, to compare two servers statement by statement.
 
-`pg_regress` runs a file with ``psql -a``, which repeats each line of the file that is not blank before it prints the answers to it.
+`pg_regress` runs a file with ``psql -a``. It repeats each line of the file that is not blank before it prints the results of the line.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _COPY = re.compile(r"copy .* from stdin", re.IGNORECASE)
 
 
 class Answer(NamedTuple):
-    """A statement with the lines that PostgreSQL and the node print for it. Blank lines are left out."""
+    """A statement with the lines that PostgreSQL and the node print for it, without blank lines."""
 
     line: int
     """The number of the statement's last line in the file."""
@@ -26,12 +26,12 @@ class Answer(NamedTuple):
 
     @property
     def is_equal(self) -> bool:
-        """Whether both servers print the same."""
+        """Whether both servers print the same lines."""
         return self.expected == self.printed
 
 
 def answers(script: str, expected: str, printed: str) -> list[Answer]:
-    """Return the answers to all statements of a file, and to psql's own commands."""
+    """Return the results of all statements of a file, and of psql's own commands."""
     lines, ends = script.split("\n"), _ends(script)
     outputs = [_by_line(lines, text.split("\n")) for text in (expected, printed)]
     found, start = [], 0
@@ -64,7 +64,7 @@ def _by_line(script: list[str], output: list[str]) -> dict[int, list[str]]:
         elif line.strip():
             repeated.append(number)
             in_copy = _COPY.match(line) is not None
-    found: dict[int, list[str]] = {}
+    results: dict[int, list[str]] = {}
     at = 0
     for line in output:
         if not line.strip():
@@ -72,6 +72,6 @@ def _by_line(script: list[str], output: list[str]) -> dict[int, list[str]]:
         if at < len(repeated) and line == script[repeated[at]]:
             at += 1
         else:
-            found.setdefault(repeated[max(at - 1, 0)], []).append(line.rstrip())
+            results.setdefault(repeated[max(at - 1, 0)], []).append(line.rstrip())
     assert at == len(repeated), f"psql did not repeat line {repeated[at] + 1}: {script[repeated[at]]}"
-    return found
+    return results

@@ -23,7 +23,7 @@ from tests.tap.isolation_spec import IsolationSpec, PermutationStage, of_permuta
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 MOST = 6
-"""Number of permutations of a spec that are run."""
+"""The number of permutations of a spec that are run."""
 SPECS = """
     aborted-keyrevoke alter-table-1 alter-table-2 alter-table-3 async-notify classroom-scheduling create-trigger deadlock-hard
     deadlock-simple deadlock-soft deadlock-soft-2 delete-abort-savept delete-abort-savept-2 detach-partition-concurrently-1

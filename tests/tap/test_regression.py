@@ -24,12 +24,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
 class Difference(NamedTuple):
-    """A statement that a node answers differently."""
+    """A statement that has another result on a node."""
 
     statement: str
     """The last line of the statement."""
     answer: str
-    """The lines of the node's answer that PostgreSQL does not print; empty if lines are only missing."""
+    """The lines that the node prints and PostgreSQL does not. It is empty if lines are only missing."""
 
 
 INHERITS = "INHERITS is not supported: there is no child table"
@@ -83,18 +83,18 @@ EXPECTED = {
 
 
 def answers(expected: list[str], printed: list[str], script: set[str]) -> list[Difference]:
-    """Return the statements whose answers differ, in the order of the file.
+    """Return the statements whose results differ, in the order of the file.
 
-    The lines of both texts are the statements, as psql -a repeats them, and the answers between them. The excerpt of the statement that an
-    error shows (`LINE 1: …` and the caret) is left out, because it repeats PostgreSQL's text.
+    The lines of both texts are the statements, as psql -a repeats them, and the results between them. The excerpt of the statement that an
+    error shows (`LINE 1: …` and the caret) is omitted, because it repeats PostgreSQL's text.
     """
-    found: dict[int, list[str]] = {}
+    results: dict[int, list[str]] = {}
     for kind, _, _, start, end in difflib.SequenceMatcher(None, expected, printed, autojunk=False).get_opcodes():
         if kind != "equal":
             statement = max(number for number in range(start) if printed[number] in script and printed[number])
             lines = [line for line in printed[start:end] if line and not re.match(r"LINE \d+: | *\^$", line)]
-            found.setdefault(statement, []).extend(lines)
-    return [Difference(printed[statement], "\n".join(lines)) for statement, lines in found.items()]
+            results.setdefault(statement, []).extend(lines)
+    return [Difference(printed[statement], "\n".join(lines)) for statement, lines in results.items()]
 
 
 def run_file(file: str, node: Server, tmp_path: Path) -> tuple[str, str, str]:
@@ -105,10 +105,10 @@ def run_file(file: str, node: Server, tmp_path: Path) -> tuple[str, str, str]:
     for statement in SETUP.get(file, ()):
         node.psql("regression", statement)
     place = ("--host=127.0.0.1", f"--port={node.port}", "--user=postgres", "--dbname=regression", "--use-existing")
-    words = [source.PG_REGRESS, f"--bindir={PG_BIN}", *place, f"--inputdir={folder}", f"--outputdir={tmp_path}", file]
-    done = subprocess.run(words, capture_output=True, text=True)
+    command = [source.PG_REGRESS, f"--bindir={PG_BIN}", *place, f"--inputdir={folder}", f"--outputdir={tmp_path}", file]
+    completed = subprocess.run(command, capture_output=True, text=True)
     results = tmp_path / "results" / f"{file}.out"
-    assert results.exists(), done.stdout + done.stderr
+    assert results.exists(), completed.stdout + completed.stderr
     script, expected = (folder / "sql" / f"{file}.sql").read_text(), (folder / "expected" / f"{file}.out").read_text()
     return script, expected, results.read_text()
 

@@ -22,7 +22,7 @@ from tests.tap.expected_failures import Way, expected_failures
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1000)]
 
 LIMIT = 900
-"""Seconds that one file may take."""
+"""The limit of one file in seconds."""
 
 FILES = """
     001_rep_changes 002_types 003_constraints 004_sync 005_encoding 006_rewrite 007_ddl 008_diff_schema 009_matviews 010_truncate
@@ -44,7 +44,7 @@ SUBSCRIBERS = {
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder for the clusters of one file, which belongs to the user who runs them."""
+    """A folder for the clusters of one file, owned by the user who runs them."""
     path = Path(tempfile.mkdtemp(prefix="headgate-tap-"))
     if os.geteuid() == 0:
         shutil.chown(path, "postgres", "postgres")
@@ -79,14 +79,14 @@ def run_file(file: str, way: Way, folder: Path) -> str:
     }
     include = (f"-I{root / 'src/test/perl'}", f"-I{Path(__file__).parent}")
     script = root / "src/test/subscription/t" / f"{file}.pl"
-    words = [*source.unprivileged(), "timeout", "-k", "60", str(LIMIT), "perl", *include, "-MHeadgateTap", script]
-    done = subprocess.run(
-        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True, cwd=folder, env=environment
+    command = [*source.unprivileged(), "timeout", "-k", "60", str(LIMIT), "perl", *include, "-MHeadgateTap", script]
+    completed = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True, cwd=folder, env=environment
     )
-    if re.search(r"^1\.\.[1-9]", done.stdout, re.MULTILINE):
-        return done.stdout
-    [*_, reason] = re.findall(r"^(?:Bail out! *)?([^#\n].*)", done.stdout, re.MULTILINE) or [f"exit status {done.returncode}"]
-    return f"{done.stdout}\nnot ok 0 - HARNESS the file ended early: {reason}"
+    if re.search(r"^1\.\.[1-9]", completed.stdout, re.MULTILINE):
+        return completed.stdout
+    [*_, reason] = re.findall(r"^(?:Bail out! *)?([^#\n].*)", completed.stdout, re.MULTILINE) or [f"exit status {completed.returncode}"]
+    return f"{completed.stdout}\nnot ok 0 - HARNESS the file ended early: {reason}"
 
 
 def compare_with_expected(failed: list[str], expected: dict[str, str]) -> list[str]:

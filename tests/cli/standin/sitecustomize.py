@@ -1,6 +1,6 @@
-"""Puts a node without Spark in the place of `headgate.server.node`, for tests of the command line alone (through PYTHONPATH).
+"""Replace `headgate.server.node` by a node without Spark, for tests of the command line alone (through PYTHONPATH).
 
-It opens the port, says that it is ready, answers each connection with one byte, and ends on the postmaster's signals.
+It listens on the port, reports that it is ready, answers each connection with one byte, and ends on the postmaster's signals.
 """
 
 import json
@@ -19,11 +19,11 @@ class Node:
         self.data_dir, self.settings, self.on_ready = data_dir, settings, on_ready
         self.on_stopping = lambda: None
         self.on_reloaded = lambda _: None
-        self.asked = threading.Event()
+        self.stop_requested = threading.Event()
 
     def run(self):
-        signal.signal(signal.SIGTERM, lambda *_: self.asked.set())
-        signal.signal(signal.SIGINT, lambda *_: self.asked.set())
+        signal.signal(signal.SIGTERM, lambda *_: self.stop_requested.set())
+        signal.signal(signal.SIGINT, lambda *_: self.stop_requested.set())
         signal.signal(signal.SIGQUIT, lambda *_: os._exit(2))
         signal.signal(signal.SIGHUP, lambda *_: self.reload())
         signal.signal(signal.SIGUSR1, lambda *_: self.report())
@@ -33,14 +33,14 @@ class Node:
             if os.environ.get("STANDIN_FALLS"):
                 os.kill(os.getpid(), signal.SIGSEGV)
             if os.environ.get("STANDIN_NEVER_READY"):
-                self.asked.wait()
+                self.stop_requested.wait()
                 return
             self.on_ready("postgres")
             if os.environ.get("STANDIN_FAILS"):
                 from headgate.errors import PostgresError
 
                 raise PostgresError("58000", "could not start Spark: as the test wants it")
-            while not self.asked.wait(1):
+            while not self.stop_requested.wait(1):
                 pass
             self.on_stopping()
             if os.environ.get("STANDIN_STAYS"):

@@ -18,8 +18,8 @@ def scene(play: Callable[[Any], Any]) -> Callable[[str], Any]:
 
     def connected(url: str) -> Any:
         parts = urlsplit(url)
-        words = {"user": parts.username, "host": parts.hostname, "port": parts.port, "database": parts.path[1:]}
-        with closing(pg8000.dbapi.connect(**words, timeout=120)) as connection:
+        parameters = {"user": parts.username, "host": parts.hostname, "port": parts.port, "database": parts.path[1:]}
+        with closing(pg8000.dbapi.connect(**parameters, timeout=120)) as connection:
             return play(connection)
 
     return connected

@@ -1,4 +1,4 @@
-// pgx: what ../conversation.py says, in Go.
+// pgx: the program that ../conversation.py describes, in Go.
 package main
 
 import (
@@ -169,7 +169,7 @@ func parts(ctx context.Context, link *pgx.Conn) (any, error) {
 	return list{count, sum}, err
 }
 
-// cancel asks as a client does that wants to keep its connection: pgx itself closes it when a context ends.
+// cancel sends a cancel request and keeps the connection. pgx itself would close it when a context ends.
 func cancel(ctx context.Context, link *pgx.Conn) (any, error) {
 	time.AfterFunc(200*time.Millisecond, func() { _ = link.PgConn().CancelRequest(ctx) })
 	_, err := link.Exec(ctx, "SELECT pg_sleep(100)")
@@ -179,7 +179,7 @@ func cancel(ctx context.Context, link *pgx.Conn) (any, error) {
 	return list{state, one}, err
 }
 
-// modes has the same row written and read in each of pgx's five ways to run a statement.
+// modes writes and reads the same row in each of pgx's five modes of running a statement.
 func modes(ctx context.Context, link *pgx.Conn) (any, error) {
 	said := list{}
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec,

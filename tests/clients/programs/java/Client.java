@@ -31,7 +31,7 @@ import org.postgresql.PGConnection;
 import org.postgresql.PGNotification;
 import org.postgresql.util.PSQLException;
 
-/** JDBC: what ../conversation.py says, in Java. */
+/** JDBC: the program that ../conversation.py describes, in Java. */
 public class Client {
     static final int COLUMNS = 11;
 
@@ -71,7 +71,7 @@ public class Client {
             case "autosave" -> Client::autosave;
             default -> throw new IllegalArgumentException(name);
         };
-        // by the third time a statement is prepared, and its values go in binary
+        // at its third execution a statement is prepared, and its values are sent in binary
         try (Connection link = DriverManager.getConnection("jdbc:" + url.replaceFirst("//[^@]*@", "//") + "?user=postgres&prepareThreshold=2")) {
             return scene.play(link);
         }
@@ -222,7 +222,7 @@ public class Client {
         return list(state, one(link, "SELECT 1"));
     }
 
-    /** A plan whose result has changed is made anew, in a transaction too where the driver sets savepoints. */
+    /** A plan whose result has changed is prepared again, also in a transaction if the driver sets savepoints. */
     static Object plans(Connection link) throws Exception {
         try (Connection careful = again(link, "prepareThreshold=1&autosave=conservative")) {
             List<Object> said = list();
@@ -279,7 +279,7 @@ public class Client {
         return said;
     }
 
-    /** Rows that are changed, deleted and added through a result, by their key. */
+    /** Change, delete and add rows through a result, by their key. */
     static Object updatable(Connection link) throws Exception {
         try (Statement statement = link.createStatement(ResultSet.TYPE_SCROLL_INSENSITIVE, ResultSet.CONCUR_UPDATABLE);
                 ResultSet rows = statement.executeQuery("SELECT id, name, tags FROM items WHERE id <= 4 ORDER BY id")) {
@@ -356,7 +356,7 @@ public class Client {
         return said;
     }
 
-    /** With autosave=always an error within a transaction undoes its statement alone. */
+    /** With autosave=always an error within a transaction undoes only its statement. */
     static Object autosave(Connection link) throws Exception {
         try (Connection careful = again(link, "autosave=always")) {
             careful.setAutoCommit(false);

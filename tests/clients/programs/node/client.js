@@ -1,4 +1,4 @@
-// node-postgres: what ../conversation.py says, in JavaScript.
+// node-postgres: the program that ../conversation.py describes, in JavaScript.
 const { Client, Pool, types } = require("pg");
 const Cursor = require("pg-cursor");
 const copy = require("pg-copy-streams");
