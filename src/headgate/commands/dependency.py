@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from headgate.catalog.physical import Cursor, rows
-from headgate.catalog.relation import attribute, foreign_key, removal
+from headgate.catalog.relation import foreign_key, removal
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import ForeignKey, Index, Relation
 from headgate.catalog.session import SessionContext
@@ -21,6 +21,9 @@ from headgate.errors import Notices, PostgresError
 from headgate.sql import names
 from headgate.storage.transaction.transaction import Transaction
 
+COLUMN = 1249
+"""The catalog in the key of a column, whose number is the oid of its table << 11 | attnum. A table has at most 1,600 columns."""
+_RELATION = 1259
 HINT = "Use DROP ... CASCADE to drop the dependent objects too."
 
 
@@ -37,6 +40,11 @@ class Dependant:
     drop: Callable[[], None]
     owner: Relation | None = None
 
+    @property
+    def place(self) -> int:
+        """The oid by which PostgreSQL orders the objects that depend on one: of a column, that of its table."""
+        return self.key[1] >> 11 if self.key[0] == COLUMN else self.key[1]
+
 
 def shown(cursor: Cursor, context: SessionContext, relation: Relation) -> str:
     """Return a relation as dependency messages name it: ``table t``, ``view s.v``. The name is qualified if it is not visible."""
@@ -49,40 +57,10 @@ def shown_name(cursor: Cursor, context: SessionContext, relation: Relation) -> s
     return names.quote_ident(relation.name) if visible else names.qualified(relation.schema, relation.name)
 
 
-def of_relation(cursor: Cursor, context: SessionContext, relation: Relation) -> list[Dependant]:
-    """Return the objects that depend on a table or view: foreign keys of other tables, and views with the views that read them."""
+def keys_of(cursor: Cursor, context: SessionContext, relation: Relation) -> list[Dependant]:
+    """Return the foreign keys of other tables that reference a table."""
     on = shown(cursor, context, relation)
-    dependants = [_of_key(cursor, context, key, on) for key in relation.referenced if key.relation != relation.oid]
-    return dependants + views_of(cursor, context, relation, on)
-
-
-def of_sequence(cursor: Cursor, context: SessionContext, sequence: Relation) -> list[Dependant]:
-    """Return the column defaults and views that use a sequence."""
-    dependants = views_of(cursor, context, sequence, f"sequence {shown_name(cursor, context, sequence)}")
-    for oid, table, attnum in rows(
-        cursor,
-        "SELECT a.oid, a.adrelid, a.adnum FROM hg.pg_depend d JOIN hg.pg_attrdef a ON a.oid = d.objid AND a.dbid = d.dbid WHERE d.dbid = ?"
-        " AND d.classid = 2604 AND d.refclassid = 1259 AND d.refobjid = ? AND d.deptype = 'n' ORDER BY a.oid",
-        [context.database, sequence.oid],
-    ):
-        relation = relations.get(cursor, context.database, table)
-        column = relation.numbered(attnum)
-        if column is not None:
-            text = f"default value for column {column.name} of {shown(cursor, context, relation)}"
-            dependants.append(
-                Dependant(
-                    (2604, oid),
-                    text,
-                    f"sequence {shown_name(cursor, context, sequence)}",
-                    _without_default(cursor, relation, attnum),
-                    relation,
-                )
-            )
-    return sorted(dependants, key=lambda dependant: dependant.key[1])
-
-
-def _without_default(cursor: Cursor, relation: Relation, attnum: int) -> Callable[[], None]:
-    return lambda: attribute.set_default(cursor, lambda: 0, relation, attnum, None)
+    return [_of_key(cursor, context, key, on) for key in relation.referenced if key.relation != relation.oid]
 
 
 def of_column(cursor: Cursor, context: SessionContext, relation: Relation, attnum: int) -> list[Dependant]:
@@ -145,25 +123,36 @@ def _readers(cursor: Cursor, context: SessionContext, condition: str, on: str, w
 
 def settle(
     transaction: Transaction, candidates: Iterable[Dependant], subjects: Sequence[str], notices: Notices, *, cascade: bool,
-    going: Iterable[tuple[int, int]] = (),
+    going: Iterable[tuple[int, int]] = (), silent: AbstractSet[tuple[int, int]] = frozenset(),
 ) -> None:  # fmt: skip
     """Raise 2BP01 if an object depends on the `subjects`. With `cascade`, send a NOTICE and drop the dependent objects instead.
 
-    `going`: the keys of the objects that the command itself drops. As in PostgreSQL, the dependent objects are locked in both cases.
+    `going`: the keys of the objects that the command itself drops. `silent`: the keys of those that are dropped and not reported, as are
+    defaults, indexes and other parts of a relation that is dropped. An object that depends on several others is reported at its last
+    place. As in PostgreSQL, the dependent objects are locked in both cases.
     """
-    seen = set(going)
-    dependants: list[Dependant] = []
-    for dependant in candidates:
-        if dependant.key not in seen:
-            seen.add(dependant.key)
-            dependants.append(dependant)
-    if not dependants:
+    candidates, gone = list(candidates), set(going)
+    relations_dropped = {oid for catalog, oid in (*gone, *(dependant.key for dependant in candidates)) if catalog == _RELATION}
+    last = {dependant.key: place for place, dependant in enumerate(candidates)}
+    dependants = [
+        dependant
+        for place, dependant in enumerate(candidates)
+        if last[dependant.key] == place and dependant.key not in gone and not _is_part(dependant, relations_dropped)
+    ]
+    reported = [dependant for dependant in dependants if dependant.key not in silent]
+    if not reported:
         return
     for owner in {dependant.owner.oid: dependant.owner for dependant in dependants if dependant.owner is not None}.values():
         transaction.own(owner)
-    tell(subjects, [(dependant.shown, dependant.on) for dependant in dependants], notices, cascade=cascade)
+    tell(subjects, [(dependant.shown, dependant.on) for dependant in reported], notices, cascade=cascade)
     for dependant in reversed(dependants):
         dependant.drop()
+
+
+def _is_part(dependant: Dependant, relations_dropped: AbstractSet[int]) -> bool:
+    """Return whether a dependent object is a part of a relation that is dropped too."""
+    owner = dependant.owner
+    return owner is not None and owner.oid in relations_dropped and dependant.key != (_RELATION, owner.oid)
 
 
 def tell(subjects: Sequence[str], dependants: Sequence[tuple[str, str]], notices: Notices, *, cascade: bool) -> None:

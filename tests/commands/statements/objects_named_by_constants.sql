@@ -55,3 +55,18 @@ SELECT a, g FROM c WHERE a <> 's2.u'::regclass;
 SELECT * FROM v;
 SELECT * FROM w;
 INSERT INTO numbered DEFAULT VALUES RETURNING *;
+DROP SEQUENCE q2;
+DROP TABLE s2.u;
+\set VERBOSITY terse
+DROP TYPE s2.feeling;
+\set VERBOSITY default
+DROP FUNCTION s2.g;
+DROP SEQUENCE s2.r CASCADE;
+DROP TABLE s2.u CASCADE;
+DROP SCHEMA s2 CASCADE;
+CREATE TABLE reader (a int DEFAULT nextval('numbers'));
+DROP TABLE numbered;
+DROP TABLE numbered CASCADE;
+\d d
+\d c
+\d reader

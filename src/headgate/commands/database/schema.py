@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import namespace
+from headgate.catalog import user_type as types
 from headgate.catalog.physical import update
 from headgate.catalog.relation import view as views
 from headgate.commands import default_privilege, dependency, lookup, privilege
@@ -65,13 +66,15 @@ def drop(node: pb.DropStmt, session: Session) -> CommandResult:
     dependants = contents.dependants(session)
     for _, row in contents.types:
         transaction.catalog.lock_object("pg_type", row.oid)
+    oids = [oid for _, row in contents.types for oid in (row.oid, row.array)]
+    columns = types.columns_of(transaction.cursor, session.context.database, oids or [0])
     dependency.settle(
         transaction,
         dependants,
         [f"schema {names.quote_ident(schema.name)}" for schema in schemas],
         session.notices,
         cascade=node.behavior == pb.DROP_CASCADE,
-        going=[(2606, key.oid) for _, relation in contents.relations for key in relation.foreign_keys],
+        silent=user_type.parts_of_columns(transaction.cursor, session.context.database, columns),
     )
     contents.drop_relations(session)
     if contents.types:

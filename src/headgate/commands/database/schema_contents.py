@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from headgate.catalog import function as functions
 from headgate.catalog import user_type as types
@@ -16,11 +17,14 @@ from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import NAMED_KINDS, TABLE_KINDS
 from headgate.catalog.replication import subscription as subscriptions
 from headgate.commands import dependency
+from headgate.commands.dependency import Dependant
 from headgate.commands.function import dependant as dependant_functions
 from headgate.commands.session import Session
 from headgate.commands.table import table
 from headgate.sql import names
 from headgate.types import registry
+
+Object = TypeVar("Object")
 
 
 @dataclass(frozen=True)
@@ -42,34 +46,27 @@ class SchemaContents:
             [(schema, function) for schema in schemas for function in functions.in_schema(cursor, database, schema.oid)],
         )
 
-    def dependants(self, session: Session) -> list[dependency.Dependant]:
-        """Return the contents, and the objects that depend on them, in PostgreSQL's order: the last schema first, then by oid."""
-        cursor, context = session.begin_statement().cursor, session.context
-        dropped_oids = {relation.oid for _, relation in self.relations}
-        dependants = []
-        for schema, relation in self.relations:
-            if relation.parent not in dropped_oids:  # a partition is dropped with its parent, and not reported
-                shown = dependency.shown(cursor, context, relation)
-                dependants.append(dependency.Dependant((1259, relation.oid), shown, _shown(schema), lambda: None, relation))
-            dependants += [
-                dependant
-                for dependant in dependency.of_relation(cursor, context, relation)
-                if dependant.key[0] == 2606 or dependant.key[1] not in dropped_oids
-            ]
-        for schema, row in self.types:
-            shown = f"type {registry.format_type(row.oid)}"
-            dependants.append(dependency.Dependant((1247, row.oid), shown, _shown(schema), lambda: None))
-        for schema, function in self.functions:
-            dependants += dependant_functions.with_dependants(session, function, _shown(schema))
-        dependants += dependant_functions.of_rows(session, (relation for _, relation in self.relations))
-        dependants += dependant_functions.of_types(session, [oid for _, row in self.types for oid in (row.oid, row.array)])
-        place = {schema.oid: index for index, schema in enumerate(self.schemas)}
-        places = (
-            {(1259, relation.oid): place[schema.oid] for schema, relation in self.relations}
-            | {(1247, row.oid): place[schema.oid] for schema, row in self.types}
-            | {(dependant_functions.PROC, function.oid): place[schema.oid] for schema, function in self.functions}
-        )
-        return sorted(dependants, key=lambda dependant: (-places.get(dependant.key, 0), dependant.key[1]))
+    def dependants(self, session: Session) -> list[Dependant]:
+        """Return the contents, and the objects that depend on them, in the order of PostgreSQL's messages: the last schema first."""
+        return [dependant for schema in reversed(self.schemas) for dependant in self._dependants(session, schema)]
+
+    def _dependants(self, session: Session, schema: Namespace) -> list[Dependant]:
+        """Return what a schema contains, each object with those that depend on it, by oid.
+
+        A partition of a table that is dropped is dropped with it, and not reported.
+        """
+        cursor, on = session.begin_statement().cursor, f"schema {names.quote_ident(schema.name)}"
+        dropped = {relation.oid for _, relation in self.relations}
+        groups = dependant_functions.of_reference(session, schema.oid, on)
+        for relation in _of(schema, self.relations):
+            own = Dependant((1259, relation.oid), dependency.shown(cursor, session.context, relation), on, lambda: None, relation)
+            groups.append([*([] if relation.parent in dropped else [own]), *dependant_functions.of_relation(session, relation)])
+        for row in _of(schema, self.types):
+            own = Dependant((1247, row.oid), f"type {registry.format_type(row.oid)}", on, lambda: None)
+            uses = [*dependant_functions.of_types(session, [row.oid, row.array]), *dependant_functions.columns_of_type(session, row.oid)]
+            groups.append([own, *sorted(uses, key=lambda dependant: dependant.place)])
+        groups += [dependant_functions.with_dependants(session, function, on) for function in _of(schema, self.functions)]
+        return [dependant for group in sorted(filter(None, groups), key=lambda group: group[0].place) for dependant in group]
 
     def drop_relations(self, session: Session) -> None:
         """Drop the tables, then the other relations."""
@@ -84,8 +81,8 @@ class SchemaContents:
                 removal.drop(cursor, database, relation.oid)
 
 
-def _shown(schema: Namespace) -> str:
-    return f"schema {names.quote_ident(schema.name)}"
+def _of(schema: Namespace, objects: Iterable[tuple[Namespace, Object]]) -> list[Object]:
+    return [content for owner, content in objects if owner.oid == schema.oid]
 
 
 def _relations(session: Session, schema: Namespace) -> list[Relation]:

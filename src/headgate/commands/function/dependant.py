@@ -1,8 +1,10 @@
-"""Find the objects that depend on users' functions, and the functions that depend on types.
+"""Find the objects that depend on users' functions, types, relations and schemas.
 
-Called by DROP of functions, types, relations and schemas. On a function depend triggers, and objects whose expressions call it: defaults,
-checks, indexes, policies, views, conditions of triggers and defaults of arguments. The expressions are found by the references in
-their texts.
+Called by DROP of these objects. On a function depend triggers, and objects whose expressions call it: defaults, checks, indexes, policies,
+views, conditions of triggers and defaults of arguments. The expressions are found by the references in their texts. So are those with
+constants that name an object, such as the sequence of nextval.
+
+The order is that of PostgreSQL's messages: by oid, each object followed by those that depend on it (findDependentObjects).
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from headgate.catalog.function import UserFunction
 from headgate.catalog.layout.bootstrap import BOOTSTRAP_SUPERUSER
 from headgate.catalog.physical import Cursor, rows
 from headgate.catalog.relation import relation as relations
+from headgate.catalog.relation import removal, sequence
 from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Relation
 from headgate.commands import dependency, lookup, privilege
@@ -44,7 +47,7 @@ def of_function(session: Session, function: UserFunction) -> list[Dependant]:
 
 def _flat(groups: Iterable[Sequence[Dependant]]) -> list[Dependant]:
     """Return the objects of groups in the order in which the first ones of the groups were made."""
-    return [dependant for group in sorted(groups, key=lambda group: group[0].key[1]) for dependant in group]
+    return [dependant for group in sorted(groups, key=lambda group: group[0].place) for dependant in group]
 
 
 def of_types(session: Session, types: Sequence[int]) -> list[Dependant]:
@@ -61,17 +64,29 @@ def of_types(session: Session, types: Sequence[int]) -> list[Dependant]:
     return _flat(groups)
 
 
-def of_rows(session: Session, relations_dropped: Iterable[Relation]) -> list[Dependant]:
-    """Return the functions that depend on the row types of relations."""
-    types = (registry.known().of_relation(relation.oid) for relation in relations_dropped)
-    return of_types(session, [oid for row_type in types if row_type is not None for oid in (row_type.oid, row_type.array)])
-
-
 def of_relations(session: Session, dropped: Sequence[Relation]) -> list[Dependant]:
-    """Return the objects that depend on relations: first the functions that depend on their row types, then foreign keys and views."""
+    """Return the objects that depend on relations that a command drops. Those of the last relation come first."""
+    return [entry for relation in reversed(dropped) for entry in of_relation(session, relation)]
+
+
+def of_relation(session: Session, relation: Relation) -> list[Dependant]:
+    """Return the objects that depend on a relation, its row type, its partitions and the sequences that its columns own."""
     cursor, context = session.begin_statement().cursor, session.context
-    others = [entry for relation in dropped for entry in dependency.of_relation(cursor, context, relation)]
-    return sorted([*others, *of_rows(session, dropped)], key=lambda entry: entry.key[0] != PROC)
+    keys = [[key] for key in dependency.keys_of(cursor, context, relation)]
+    uses = of_reference(session, relation.oid, dependency.shown(cursor, context, relation))
+    placed = [(group[0].place, group) for group in [*keys, *uses]]
+    row_type = registry.known().of_relation(relation.oid)
+    if row_type is not None:
+        placed.append((row_type.oid, of_types(session, [row_type.oid, row_type.array])))
+    owned = [oid for oid, _ in sequence.of_columns(cursor, relation.database, relation.oid)]
+    inside = [*owned, *relations.descendants(cursor, relation.database, relation.oid)]
+    placed += [(part.oid, of_relation(session, part)) for part in relations.load_many(cursor, relation.database, inside)]
+    return [entry for _, group in sorted(placed, key=lambda item: item[0]) for entry in group]
+
+
+def of_reference(session: Session, oid: int, on: str) -> list[list[Dependant]]:
+    """Return the objects with a reference to an object, each with the objects that depend on it. `on`: the object in messages."""
+    return _Uses(session, oid, on).groups()
 
 
 def with_dependants(session: Session, function: UserFunction, on: str) -> list[Dependant]:
@@ -81,6 +96,20 @@ def with_dependants(session: Session, function: UserFunction, on: str) -> list[D
         functions.drop(session.begin_statement().cursor, session.context.database, function.oid)
 
     return [Dependant((PROC, function.oid), shown(session, function), on, drop), *of_function(session, function)]
+
+
+def columns_of_type(session: Session, oid: int) -> list[Dependant]:
+    """Return the columns of tables that have a type or its array type. Of one table, PostgreSQL lists the last column first."""
+    cursor, database, kind = session.begin_statement().cursor, session.context.database, registry.known().by_oid(oid)
+    columns = []
+    for table, name, type_oid in types.columns_of(cursor, database, [oid, kind.array]):
+        relation = relations.get(cursor, database, table)
+        attnum = next(column.attnum for column in relation.columns if column.name == name)
+        shown = f"column {names.quote_ident(name)} of {dependency.shown(cursor, session.context, relation)}"
+        drop = _running(session, f"ALTER TABLE {_name(relation)} DROP COLUMN {names.quote_ident(name)} CASCADE")
+        key = (dependency.COLUMN, table << 11 | attnum)
+        columns.append(Dependant(key, shown, f"type {registry.format_type(type_oid)}", drop, relation))
+    return sorted(columns, key=lambda column: (column.place, -column.key[1]))
 
 
 class _Uses:
@@ -126,14 +155,7 @@ class _Uses:
         for (oid,) in self._rows("pg_type", "oid", "typdefaultbin"):
             kind = registry.known().by_oid(oid)
             statement = f"DROP DOMAIN {names.qualified(kind.schema, kind.name)} CASCADE"
-            columns = []
-            for table, name, _ in types.columns_of(self._cursor, self._database, [oid, kind.array]):
-                relation = relations.get(self._cursor, self._database, table)
-                attnum = next(column.attnum for column in relation.columns if column.name == name)
-                shown, on = f"column {names.quote_ident(name)} of {self._shown(relation)}", f"type {kind.plain}"
-                drop = self._running(f"ALTER TABLE {_name(relation)} DROP COLUMN {names.quote_ident(name)} CASCADE")
-                columns.append(Dependant((1249, table << 11 | attnum), shown, on, drop, relation))  # a table has at most 1,600 columns
-            columns.sort(key=lambda column: (column.key[1] >> 11, -column.key[1]))  # of one table, PostgreSQL lists the last one first
+            columns = columns_of_type(self._session, oid)
             yield [self._dependant(1247, oid, f"type {kind.plain}", statement, None), *columns]
 
     def indexes(self) -> Iterator[Dependant]:
@@ -153,8 +175,9 @@ class _Uses:
         sql = "SELECT oid, tgname, tgrelid FROM hg.pg_trigger WHERE dbid = ? AND (tgfoid = ? OR contains(tgqual, ?))"
         parameters = [self._database, self._oid, registry.reference(self._oid)]
         for oid, name, table in rows(self._cursor, sql, parameters):
-            trigger = f"trigger {names.quote_ident(name)} on {self._shown(relations.get(self._cursor, self._database, table))}"
-            yield Dependant((2620, oid), trigger, self._on, functools.partial(triggers.drop, self._cursor, self._database, oid))
+            relation = relations.get(self._cursor, self._database, table)
+            trigger = f"trigger {names.quote_ident(name)} on {self._shown(relation)}"
+            yield Dependant((2620, oid), trigger, self._on, functools.partial(triggers.drop, self._cursor, self._database, oid), relation)
 
     def functions(self) -> Iterator[list[Dependant]]:
         """Return functions whose arguments have defaults that use the function or type, each with the objects that depend on it."""
@@ -168,7 +191,8 @@ class _Uses:
             view = relations.get(self._cursor, self._database, oid)
             shown = self._shown(view)
             readers = dependency.views_of(self._cursor, self._session.context, view, shown)
-            yield [self._dependant(1259, oid, shown, f"DROP VIEW {_name(view)}", view), *readers]
+            drop = functools.partial(removal.drop, self._cursor, self._database, oid)
+            yield [Dependant((1259, oid), shown, self._on, drop, view), *readers]
 
     def _rows(self, catalog: str, columns: str, *texts: str) -> Rows:
         """Return the rows of a catalog with a reference to the function or type in one of the texts."""
@@ -180,15 +204,16 @@ class _Uses:
         return dependency.shown(self._cursor, self._session.context, relation)
 
     def _dependant(self, catalog: int, oid: int, shown: str, statement: str, owner: Relation | None) -> Dependant:
-        return Dependant((catalog, oid), shown, self._on, self._running(statement), owner)
+        return Dependant((catalog, oid), shown, self._on, _running(self._session, statement), owner)
 
-    def _running(self, statement: str) -> Callable[[], None]:
-        def run() -> None:
-            [parsed] = parse(statement)
-            with privilege.acting_as(BOOTSTRAP_SUPERUSER, self._cursor, self._session.context):  # others may own the object
-                self._session.parts.run_statement(parsed.node, self._session)
 
-        return run
+def _running(session: Session, statement: str) -> Callable[[], None]:
+    def run() -> None:
+        [parsed] = parse(statement)
+        with privilege.acting_as(BOOTSTRAP_SUPERUSER, session.begin_statement().cursor, session.context):  # others may own the object
+            session.parts.run_statement(parsed.node, session)
+
+    return run
 
 
 def _name(relation: Relation) -> str:

@@ -16,6 +16,7 @@ from headgate.catalog.relation import removal
 from headgate.catalog.relation.object_name import choose_name
 from headgate.catalog.relation.relation import Relation
 from headgate.commands import default_privilege, dependency, lookup, privilege, temporary_schema
+from headgate.commands.function import dependant
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
@@ -170,7 +171,7 @@ def drop_sequence(node: pb.DropStmt, session: Session) -> CommandResult:
     for dropped in going:
         cascade = node.behavior == pb.DROP_CASCADE
         subject = f"sequence {dependency.shown_name(cursor, context, dropped)}"
-        dependants = dependency.of_sequence(cursor, context, dropped)
+        dependants = dependant.of_relation(session, dropped)
         dependency.settle(transaction, dependants, [subject], session.notices, cascade=cascade)
         removal.drop(cursor, context.database, dropped.oid)
     return CommandResult("DROP SEQUENCE")

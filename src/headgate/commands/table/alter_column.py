@@ -22,6 +22,7 @@ from headgate.catalog.relation.replica_identity import ReplicaIdentity
 from headgate.catalog.relation.trigger import Trigger
 from headgate.commands import dependency, stored_expression
 from headgate.commands.constraint import index_key, referential_action, uniqueness
+from headgate.commands.function import dependant as dependant_functions
 from headgate.commands.partition import alter_partition
 from headgate.commands.publication import membership
 from headgate.commands.sequence import sequence
@@ -118,7 +119,12 @@ def _settle_column(alteration: Alteration, column: Column, *, cascade: bool) -> 
     dependants += policy.dependants(cursor, relation, table, on, column.name)
     dependants += _triggers(alteration, column, table, on)
     dependants += [_member(alteration, table, on, member) for member in membership.depending(cursor, relation, column.attnum)]
-    dependency.settle(alteration.transaction, dependants, [on], alteration.session.notices, cascade=cascade)
+    owned = sequences.of_column(cursor, relation.database, relation.oid, column.attnum)
+    if owned is not None:
+        dependants = [*dependant_functions.of_relation(alteration.session, relations.get(cursor, relation.database, owned)), *dependants]
+    sql = "SELECT oid FROM hg.pg_attrdef WHERE dbid = ? AND adrelid = ? AND adnum = ?"
+    own = [(2604, oid) for (oid,) in rows(cursor, sql, [relation.database, relation.oid, column.attnum])]
+    dependency.settle(alteration.transaction, dependants, [on], alteration.session.notices, cascade=cascade, going=own)
     alteration.refresh()
 
 

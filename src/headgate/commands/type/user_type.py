@@ -171,12 +171,13 @@ def drop_all(session: Session, transaction: Transaction, type_rows: Sequence[Typ
     tables = {oid: key for oid, name, _ in depending if (key := _partitioned_by(relations.get(cursor, database, oid), name)) is not None}
     dependants = [(oid, "table" if oid in tables else f"column {column} of table", kind) for oid, column, kind in depending]
     dependants += [(relation, f"column {column} of composite type", kind) for relation, column, kind in attributes]
-    using = list({entry.key: entry for entry in dependant.of_types(session, oids)}.values())
+    entries = {entry.key: entry for entry in dependant.of_types(session, oids)}
+    using = [entry for key, entry in entries.items() if key not in {(1247, row.oid) for row in type_rows}]
     lines = [
         (f"type {registry.format_type(row.oid)}", f"type {registry.format_type(_base(cursor, database, row.oid))}")
         for row in going[len(type_rows) :]
     ]
-    lines += _lines(session, dict.fromkeys(dependants), using, _of_columns(cursor, database, depending))
+    lines += _lines(session, dict.fromkeys(dependants), using, parts_of_columns(cursor, database, depending))
     subjects = [f"type {registry.format_type(row.oid)}" for row in type_rows]
     dependency.tell(subjects, lines, session.notices, cascade=cascade)
     for entry in reversed(using):
@@ -233,7 +234,7 @@ def _partitioned_by(relation: Relation, column: str) -> Relation | None:
     return relation if is_key else None
 
 
-def _of_columns(cursor: Cursor, database: int, columns: Iterable[tuple[int, str, int]]) -> set[tuple[int, int]]:
+def parts_of_columns(cursor: Cursor, database: int, columns: Iterable[tuple[int, str, int]]) -> set[tuple[int, int]]:
     """Return the keys of the defaults, checks and indexes that are dropped with columns (relation, name, type)."""
     names_by_relation: dict[int, set[str]] = {}
     for oid, name, _ in columns:
