@@ -11,12 +11,13 @@ from collections.abc import Callable
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.relation import trigger as triggers
+from headgate.catalog.relation.relation import Relation
 from headgate.commands import lookup, stale_plan
 from headgate.commands.constraint import set_constraints
 from headgate.commands.copy import copy
 from headgate.commands.database import comment, database, maintenance, restore, schema
 from headgate.commands.describe import describe, returned_columns
-from headgate.commands.dml import delete, insert, merge, update
+from headgate.commands.dml import column_reads, delete, insert, merge, update
 from headgate.commands.function import call, definition, user_call
 from headgate.commands.publication import publication
 from headgate.commands.query import engine, explain
@@ -57,11 +58,12 @@ def run_one(node: ParseNode, session: Session) -> Result:
     read_only.check(
         node, session, lambda statement: describe(statement, session, tuple(parameter.type_oid for parameter in session.parameters))
     )
-    if kind in (*_MODIFYING, "MergeStmt") and _fires_before(node, session):
-        # PostgreSQL analyses a statement and checks the rights to write columns before it fires triggers
+    if kind in (*_MODIFYING, "MergeStmt") and (written := _fires_before(node, session)) is not None:
+        # PostgreSQL analyses a statement and checks the rights to write and read columns before it fires triggers
         describe(node, session, tuple(parameter.type_oid for parameter in session.parameters))
         if kind in _PERMITTED:
             _PERMITTED[kind](node, session)
+        column_reads.permit(node, session, written)
     by_object = BY_OBJECT.get(kind)
     if by_object is not None:
         field, actions = by_object
@@ -78,14 +80,14 @@ def run_one(node: ParseNode, session: Session) -> Result:
         raise PostgresError("54001", "stack depth limit exceeded") from error
 
 
-def _fires_before(node: ParseNode, session: Session) -> bool:
-    """Return whether a statement fires BEFORE STATEMENT triggers of its table."""
+def _fires_before(node: ParseNode, session: Session) -> Relation | None:
+    """Return the table of a statement that fires BEFORE STATEMENT triggers of it, otherwise None."""
     cursor = session.begin_statement().cursor
     relation = lookup.find(cursor, session.context, node.relation)
     if relation is None or not relation.has_triggers:
-        return False
+        return None
     fired = triggers.of_relation(cursor, relation.database, relation.oid)
-    return any(trigger.is_before and not trigger.is_row for trigger in fired)
+    return relation if any(trigger.is_before and not trigger.is_row for trigger in fired) else None
 
 
 def _refusal(node: ParseNode) -> PostgresError:
