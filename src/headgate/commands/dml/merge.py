@@ -32,6 +32,7 @@ from headgate.commands.query.planner import Planner
 from headgate.commands.query.row_security import Rows, Statement
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
+from headgate.commands.trigger import own_change
 from headgate.commands.trigger.statement import firing_triggers
 from headgate.errors import PostgresError
 from headgate.expression.binding import binder
@@ -220,7 +221,13 @@ class _Merge:
         with persisted(self.rows.where(col(_CLAUSE).isNotNull())) as matched_rows:
             self._refuse_twice(matched_rows)
             self._check_policies(matched_rows)
-            count = self._changes(matched_rows, _UPDATE) + self._changes(matched_rows, _DELETE) + self._insertions(matched_rows)
+            try:
+                count = self._changes(matched_rows, _UPDATE) + self._changes(matched_rows, _DELETE)
+            except PostgresError as error:
+                if error.sqlstate == "27000" and error.context is None:
+                    raise own_change.changed("updated or deleted") from error
+                raise
+            count += self._insertions(matched_rows)
         return CommandResult(f"MERGE {count}")
 
     def _of(self, kind: int) -> list[int]:

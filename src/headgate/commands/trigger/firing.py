@@ -35,6 +35,7 @@ from headgate.commands.transition_table import TransitionTable
 from headgate.commands.trigger.access import Access, TriggerAccess, all_used, are_independent, firing_in
 from headgate.commands.trigger.batch import BatchCall, Gathered, RowByRowError, RowNumbers
 from headgate.commands.trigger.call import TriggerCalls
+from headgate.commands.trigger.own_change import OwnChanges
 from headgate.errors import PostgresError
 from headgate.plpgsql.scope import Row, Scope, Value
 from headgate.storage.partitioned import Fence
@@ -211,10 +212,13 @@ class Firing:
             versions = buffers.whole(self.calls.table_of(emptied(new_versions)).to_struct_array())
             return rows.set_column(rows.column_names.index("new"), "new", versions)
 
+        own_changes = OwnChanges(self.session, self.relation, changed)
         with written_before_reads(self.session, self.relation, write, remaining):
             for place, (old, new) in enumerate(zip(olds, news, strict=True)):
+                own_changes.refuse(place, "updated")
                 row = self.through(fired, triggers.UPDATE, old, new)
                 if row is not None:
+                    own_changes.refuse(place, "updated")
                     places.append(place)
                     new_versions.append(row)
         return remaining()
@@ -233,9 +237,12 @@ class Firing:
         def remaining() -> pa.Table:
             return changed.take(pa.array(emptied(places), pa.int64()))
 
+        own_changes = OwnChanges(self.session, self.relation, changed)
         with written_before_reads(self.session, self.relation, write, remaining):
             for place, old in enumerate(self.calls.rows_of(old_rows)):
+                own_changes.refuse(place, "updated")
                 if self.through(fired, triggers.DELETE, old, None) is not None:
+                    own_changes.refuse(place, "deleted")
                     places.append(place)
         return remaining()
 

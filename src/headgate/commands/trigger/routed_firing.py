@@ -15,6 +15,7 @@ from headgate.catalog.relation import trigger as triggers
 from headgate.commands.session import Session
 from headgate.commands.trigger.access import all_used, are_independent
 from headgate.commands.trigger.firing import EVENTS, Firing, Write, emptied, flat, written_before_reads
+from headgate.commands.trigger.own_change import OwnChanges
 from headgate.plpgsql.scope import Row
 from headgate.storage.partitioned import PartitionedTable, Places, of_leaf, of_root
 from headgate.types import buffers
@@ -99,14 +100,17 @@ class RoutedFiring:
             here, at = leaf_of_row[places], pa.array(emptied(places), pa.int64())
             return self._moved(changed.take(at), self._rewritten(new, leaf_of_row, changed_rows).take(at), here)
 
+        own_changes = [OwnChanges(self.session, leaf.relation, changed) for leaf in self._leaves]
         with written_before_reads(self.session, self.table.root, write, remaining):
             for place in range(changed.num_rows):
                 if place in before:
-                    leaf = self._leaves[leaf_of_row[place]]
+                    leaf, own = self._leaves[leaf_of_row[place]], own_changes[leaf_of_row[place]]
+                    own.refuse(place, "updated")
                     fired = leaf.of(triggers.UPDATE, row=True, before=True, columns=columns)
                     record = leaf.through(fired, triggers.UPDATE, before[place], after[place])
                     if record is None:
                         continue
+                    own.refuse(place, "updated")
                     changed_rows[place] = record
                 places.append(place)
         return remaining()
@@ -139,12 +143,16 @@ class RoutedFiring:
         def remaining() -> pa.Table:
             return changed.take(pa.array(emptied(places_left), pa.int64()))
 
+        own_changes = [OwnChanges(self.session, leaf.relation, changed) for leaf in self._leaves]
         with written_before_reads(self.session, self.table.root, write, remaining):
             for place in range(changed.num_rows):
-                record, leaf = records.get(place), self._leaves[places[place]]
-                fired = leaf.of(triggers.DELETE, row=True, before=True)
-                if record is None or leaf.through(fired, triggers.DELETE, record, None) is not None:
-                    places_left.append(place)
+                record, leaf, own = records.get(place), self._leaves[places[place]], own_changes[places[place]]
+                if record is not None:
+                    own.refuse(place, "updated")
+                    if leaf.through(leaf.of(triggers.DELETE, row=True, before=True), triggers.DELETE, record, None) is None:
+                        continue
+                    own.refuse(place, "deleted")
+                places_left.append(place)
         return remaining()
 
     def after(self, event: int, old: pa.Table | None, new: pa.Table | None, columns: set[str] | None = None) -> list[Callable[[], None]]:
