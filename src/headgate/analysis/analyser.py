@@ -30,11 +30,11 @@ from headgate.analysis.query import (
     renamed,
 )
 from headgate.errors import PostgresError, not_supported
-from headgate.expression.binding import binder, window
+from headgate.expression.binding import binder, function_call, window
 from headgate.expression.binding.coercion import coerce, resolve_unknown
 from headgate.expression.binding.coercion_pathway import Reach
 from headgate.expression.binding.context import BindContext
-from headgate.expression.binding.scope import Scope
+from headgate.expression.binding.scope import OuterAggregates, Scope
 from headgate.expression.location import location_of
 from headgate.expression.node import Expression, TypeRef
 from headgate.sql import command_tag
@@ -159,7 +159,8 @@ class Analyser:
     def _plain(self, node: pb.SelectStmt, outer: Scope | None, types: Sequence[TypeRef], locks: Sequence[RowLock]) -> Query:
         windows = window.definitions(node)
         source = from_clause.analyse(self, node.from_clause, outer, locks)
-        scope = source.scope(outer)
+        aggregates = OuterAggregates(lambda: self.key("aggregate"))
+        scope = replace(source.scope(outer), aggregates=aggregates)
         targets = select_list.expand(node.target_list, source, scope, self.context.within(aggregates=True, sets=True, windows=windows))
         row_locking.check_targets(locks, targets)
         where = self.where(node, scope)
@@ -236,7 +237,8 @@ class Analyser:
 
     def subquery(self, node: pb.SubLink, scope: Scope, context: BindContext) -> Expression:
         """Analyse the query of a SubLink (a callback of the binder). The scope of the expression becomes its outer scope."""
-        query = self.select(unwrap(node.subselect), scope)
+        outer = replace(scope, clause=function_call.clause(context), allowed=context.aggregates)
+        query = self.select(unwrap(node.subselect), outer)
         return sublink.bound(node, scope, context, [column.type for column in query.columns], query)
 
 

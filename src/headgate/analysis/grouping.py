@@ -8,21 +8,21 @@ primary key of its table.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from postgast import pg_query_pb2 as pb
 
 from headgate.analysis import ordering
-from headgate.analysis.query import FromItem, Grouped, GroupingClause, SelectItem, Sort
-from headgate.errors import PostgresError
+from headgate.analysis.query import FromItem, Grouped, GroupingClause, SelectItem, Sort, rewritten
+from headgate.errors import PostgresError, not_supported
 from headgate.expression import rewriting
 from headgate.expression.binding import binder
 from headgate.expression.binding.coercion import resolve_unknown
 from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.scope import Scope
-from headgate.expression.node import Aggregate, ColumnRef, Expression, Grouping, WindowCall, walk
+from headgate.expression.node import Aggregate, ColumnRef, Expression, Grouping, SubLink, WindowCall, walk
 from headgate.sql.parser import ParseNode, unwrap
 
 if TYPE_CHECKING:
@@ -106,10 +106,12 @@ def read(
     if node.HasField("having_clause"):
         having = binder.bind_condition(node.having_clause, scope, "HAVING", context=context)
     expressions = [item.expression for item in targets] + [item.expression for item in sorts] + ([having] if having is not None else [])
-    if not node.group_clause and having is None and not any(_has_aggregate(expression) for expression in expressions):
+    outer_aggregates = scope.aggregates.keys if scope.aggregates is not None else {}
+    is_grouped = bool(node.group_clause or outer_aggregates) or having is not None
+    if not is_grouped and not any(_has_aggregate(expression) for expression in expressions):
         return None
     clause = read_sets(node, lambda element: _item(analyser.context, element, targets, scope))
-    groups = _Groups(analyser, source, multiplied(clause, distinct=node.group_distinct))
+    groups = _Groups(analyser, source, multiplied(clause, distinct=node.group_distinct), outer_aggregates)
     targets = [replace(target, expression=groups.over_groups(target.expression)) for target in targets]
     sorts = [replace(sort_item, expression=groups.over_groups(sort_item.expression)) for sort_item in sorts]
     over_groups = None if having is None else groups.over_groups(having)
@@ -152,22 +154,45 @@ def _refuse_calls(expression: Expression, context: BindContext) -> None:
 class _Groups:
     """The groups of a query and the values that are computed over them."""
 
-    def __init__(self, analyser: Analyser, source: FromItem, sets: Sequence[Sequence[Expression]]) -> None:
+    def __init__(
+        self, analyser: Analyser, source: FromItem, sets: Sequence[Sequence[Expression]], aggregates: Mapping[Expression, str]
+    ) -> None:
+        """`aggregates`: those that subqueries call, with the keys of their columns."""
         self.analyser = analyser
         self.source = source
         self.sets = sets
         self.items = {item: analyser.key("group") for grouping_set in sets for item in grouping_set}
         self.masks: dict[Grouping, str] = {}
-        self.aggregates: dict[Aggregate, str] = {}
+        self.aggregates = {node: key for node, key in aggregates.items() if isinstance(node, Aggregate)}
+        self._own = {column.key for table in source.all_tables for column in table.columns} | {column.key for column in source.star}
         self.dependent: dict[ColumnRef, str] = {}
 
     def over_groups(self, expression: Expression) -> Expression:
-        """Return the expression with aggregates and grouped items replaced by columns of the grouped frame."""
+        """Return the expression with aggregates and grouped items replaced by columns of the grouped frame, also in subqueries."""
         return rewriting.rewrite(expression, self._substitute)
+
+    def _in_subquery(self, node: Expression) -> Expression | None:
+        """Return the column of the groups for a column of this query that a subquery names, or None for any other node."""
+        if not isinstance(node, ColumnRef) or not node.levels_up or node.key not in self._own:
+            return None
+        own = replace(node, levels_up=0)
+        if len(self.sets) > 1:
+            raise not_supported(
+                "a subquery that names columns of a query with several grouping sets is not supported", location=node.location
+            )
+        if own in self.items:
+            return replace(node, name="group", key=self.items[own])
+        if not self._depends_on_key(own):
+            message = f'subquery uses ungrouped column "{node.qualifier}.{node.name}" from outer query'
+            raise PostgresError("42803", message, location=node.location)
+        return replace(node, key=self.dependent.setdefault(own, self.analyser.key("dependent")))
 
     def _substitute(self, node: Expression) -> Expression | None:
         if node in self.items:
             return ColumnRef(type=node.type, name="group", attnum=1, key=self.items[node], location=node.location)
+        if isinstance(node, SubLink) and (query := rewritten(node.query, self._in_subquery)) is not node.query:
+            test = None if node.test is None else rewriting.rewrite(node.test, self._substitute)
+            return replace(node, query=query, test=test)
         if isinstance(node, Grouping):
             return self._mask(node)
         if isinstance(node, Aggregate):

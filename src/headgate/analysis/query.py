@@ -9,9 +9,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar, cast
 
 from headgate.catalog.relation.relation import Relation
+from headgate.expression import rewriting
 from headgate.expression.binding.scope import Scope, ScopeColumn, ScopeTable
 from headgate.expression.node import Aggregate, ColumnRef, Const, Expression, Grouping, SubLink, TypeRef, walk
 from headgate.sql.parser import ParseNode
@@ -306,6 +307,7 @@ class Recursion:
 _PARTS = (Query, Select, Values, SetOperation, Grouped, FromItem, SelectItem, Sort, Limit, Cte, Recursion)
 
 
+P = TypeVar("P")
 Part: TypeAlias = FromItem | Grouped | Expression
 _LISTS = frozenset({"tables", "star", "merged", "hidden", "columns", "using_alias"})
 """The fields that `parts` does not visit, because they only list columns."""
@@ -342,6 +344,46 @@ def used_keys(query: Query, needed: Collection[int]) -> frozenset[str]:
         targets = tuple(target for place, target in enumerate(query.body.targets) if place in needed)
         used = replace(query, body=replace(query.body, targets=targets))
     return frozenset(node.key for node in parts(used) if isinstance(node, ColumnRef))
+
+
+def rewritten(part: P, substitute: rewriting.Substitute, known: dict[int, Cte] | None = None) -> P:
+    """Return a query, or a part of it, in which nodes of expressions are replaced, also those of its subqueries.
+
+    A part without such a node is returned unchanged. `known`: the new WITH queries by the ids of the old ones.
+    """
+    known = {} if known is None else known
+    new: Any = part
+    if isinstance(part, Expression):
+        new = rewriting.rewrite(part, in_subqueries(substitute, known))
+    elif isinstance(part, tuple):
+        items = tuple(rewritten(item, substitute, known) for item in part)
+        new = items if any(item is not old for item, old in zip(items, part, strict=True)) else part
+    elif isinstance(part, Mapping):
+        items = tuple(rewritten(item, substitute, known) for item in part)
+        new = dict(zip(items, part.values(), strict=True)) if any(item is not old for item, old in zip(items, part, strict=True)) else part
+    elif isinstance(part, (*_PARTS, GroupingClause)) and id(part) not in known:
+        kind: type = type(part)
+        values = {name: getattr(part, name) for name in _visited(kind)}
+        changes = {name: value for name, old in values.items() if (value := rewritten(old, substitute, known)) is not old}
+        new = replace(part, **changes) if changes else part
+    if isinstance(part, Cte):
+        new = known.setdefault(id(part), new)
+    return cast("P", new)
+
+
+def in_subqueries(substitute: rewriting.Substitute, known: dict[int, Cte]) -> rewriting.Substitute:
+    """Return the substitution that also replaces nodes in the queries of SubLinks."""
+
+    def replaced(node: Expression) -> Expression | None:
+        replacement = substitute(node)
+        if replacement is not None or not isinstance(node, SubLink):
+            return replacement
+        query = rewritten(node.query, substitute, known)
+        if query is node.query:
+            return None
+        return replace(node, query=query, test=None if node.test is None else rewriting.rewrite(node.test, replaced))
+
+    return replaced
 
 
 def every_column(source: FromItem, columns: Sequence[PlanColumn]) -> Query:

@@ -30,6 +30,7 @@ from headgate.analysis.query import (
     SubqueryItem,
     Values,
     reference,
+    rewritten,
 )
 from headgate.catalog.relation.relation import Relation
 from headgate.errors import not_supported
@@ -478,13 +479,14 @@ class _Printer(StoredPrinter):
 
     def sublink(self, node: SubLink) -> None:
         """Print a subquery in an expression (get_sublink_expr)."""
+        query = rewritten(node.query, lambda part: self.group_values.get(part.key) if isinstance(part, ColumnRef) else None)
         self.say("ARRAY(" if node.kind == "ARRAY" else "(")
         if node.kind == "EXISTS":
             self.say("EXISTS (")
         elif node.test is not None:
             name = self._test(node.test)
             self.say(" IN (" if node.kind == "ANY" and name == "=" else f" {name} {node.kind} (")
-        self.query(node.query, visible=False)
+        self.query(query, visible=False)
         self.say(")" if node.kind in ("ARRAY", "EXPR") else "))")
 
     def _test(self, test: Expression) -> str:

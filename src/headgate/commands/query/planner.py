@@ -50,6 +50,7 @@ from headgate.commands.query.plan import Plan, Source
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
 from headgate.expression import rewriting
+from headgate.expression.binding import function_call
 from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.scope import Scope
 from headgate.expression.node import Expression, SubLink, TypeRef, walk
@@ -427,6 +428,6 @@ class Planner:
 
         It is planned at once, so that it reads the tables as they are before the statement writes.
         """
-        query = self.analyser.select(unwrap(node.subselect), scope)
+        query = self.analyser.select(unwrap(node.subselect), replace(scope, clause=function_call.clause(context)))
         self.plan(query)
         return sublink.bound(node, scope, context, [column.type for column in query.columns], query)

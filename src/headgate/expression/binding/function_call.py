@@ -12,7 +12,7 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import procedure
 from headgate.errors import PostgresError, not_supported
-from headgate.expression import builtin
+from headgate.expression import builtin, rewriting
 from headgate.expression.binding import named_argument, user_function, window
 from headgate.expression.binding.coercion import coerce, coerce_type, strip_implicit, to_boolean
 from headgate.expression.binding.coercion_pathway import Reach
@@ -21,7 +21,7 @@ from headgate.expression.binding.overload_resolution import Candidate, find_func
 from headgate.expression.binding.scope import Scope
 from headgate.expression.builtin import Function
 from headgate.expression.location import location_of
-from headgate.expression.node import Aggregate, ArrayExpr, Expression, Form, FuncExpr, TypeRef, WindowCall, walk
+from headgate.expression.node import Aggregate, ArrayExpr, ColumnRef, Expression, Form, FuncExpr, SubLink, TypeRef, WindowCall, walk
 from headgate.sql import names
 from headgate.sql.parser import ParseNode, unwrap
 from headgate.types import registry
@@ -155,16 +155,17 @@ def _aggregate(
     context: BindContext,
     binder: Binder,
 ) -> Expression:
-    location = node.location
-    if not context.aggregates:
-        raise PostgresError("42803", f"aggregate functions are not allowed in {clause(context)}", location=location)
     inner_call = next((part for arg in args for part in walk(arg) if isinstance(part, Aggregate)), None)
-    if inner_call is not None:
+    if inner_call is not None and context.aggregates:
         raise PostgresError("42803", "aggregate function calls cannot be nested", location=inner_call.location)
     condition = None
     if node.HasField("agg_filter"):
         inner = context.within(construct="FILTER", aggregates=False)
         condition = to_boolean(binder(node.agg_filter, scope, inner), "FILTER", inner)
+    columns = [part for arg in (*args, condition) if arg is not None for part in walk(arg) if isinstance(part, ColumnRef)]
+    level = min((column.levels_up for column in columns), default=0)
+    if not context.aggregates and not level:
+        raise PostgresError("42803", f"aggregate functions are not allowed in {clause(context)}", location=node.location)
     # an ORDER BY item that equals an argument gets the coerced argument's type (findTargetlistEntrySQL99)
     coerced = {strip_implicit(arg): arg for arg in args}
     items = window.bind_order(node.agg_order, scope, context, binder)
@@ -173,7 +174,7 @@ def _aggregate(
     if node.agg_distinct and unlisted is not None:
         message = "in an aggregate with DISTINCT, ORDER BY expressions must appear in argument list"
         raise PostgresError("42P10", message, location=location_of(unlisted))
-    return Aggregate(
+    aggregate = Aggregate(
         type=kind,
         function=function.oid,
         args=args,
@@ -183,6 +184,25 @@ def _aggregate(
         order=tuple(order),
         location=node.location,
     )
+    return _of_outer_query(aggregate, level, scope, context) if level else aggregate
+
+
+def _of_outer_query(aggregate: Aggregate, level: int, scope: Scope, context: BindContext) -> Expression:
+    """Return the column of an enclosing query, `level` queries up, that has the value of an aggregate over columns of that query.
+
+    Raise 42803 if the subquery is in a clause of that query that cannot have aggregates.
+    """
+    owner = list(scope.levels)[level]
+    if not owner.allowed:
+        raise PostgresError("42803", f"aggregate functions are not allowed in {owner.clause}", location=aggregate.location)
+    if owner.aggregates is None or any(isinstance(part, SubLink) for part in walk(aggregate)):
+        raise not_supported("this aggregate of columns of the outer query is not supported", location=aggregate.location)
+
+    def raised(part: Expression) -> Expression | None:
+        return replace(part, levels_up=part.levels_up - level) if isinstance(part, ColumnRef) else None
+
+    key = owner.aggregates.keys.setdefault(rewriting.rewrite(aggregate, raised), owner.aggregates.key())
+    return ColumnRef(type=aggregate.type, name="aggregate", attnum=1, key=key, levels_up=level, location=aggregate.location)
 
 
 def _ordered_set(

@@ -6,11 +6,11 @@ and DEFAULT (the table, or nothing). `resolve` returns the ColumnRef, or raises 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from headgate.errors import PostgresError
-from headgate.expression.node import ColumnRef, TypeRef
+from headgate.expression.node import ColumnRef, Expression, TypeRef
 from headgate.types import registry
 
 SYSTEM_COLUMNS = {
@@ -66,12 +66,22 @@ class ScopeTable:
         )
 
 
+@dataclass(eq=False)
+class OuterAggregates:
+    """The aggregates of a query that its subqueries call. `key` returns a new key for their columns."""
+
+    key: Callable[[], str]
+    keys: dict[Expression, str] = field(default_factory=dict)
+
+
 @dataclass(frozen=True)
 class Scope:
     """The tables whose names an expression may use.
 
     `merged` are the columns that JOIN … USING merged. `outer` is the scope of the enclosing query. `qualify` makes references print with
-    their table's name. `hidden` are the tables of the query that the expression cannot use, for the hints of errors.
+    their table's name. `hidden` are the tables of the query that the expression cannot use, for the hints of errors. `clause` is the
+    clause of the query that contains the subquery whose outer scope this is. `aggregates`: the query takes aggregates of its subqueries.
+    `allowed`: the clause may have aggregates.
     """
 
     tables: tuple[ScopeTable, ...] = ()
@@ -79,6 +89,9 @@ class Scope:
     merged: tuple[ScopeColumn, ...] = ()
     qualify: bool = False
     hidden: tuple[ScopeTable, ...] = ()
+    clause: str = "FROM clause of their own query level"
+    aggregates: OuterAggregates | None = field(default=None, compare=False)
+    allowed: bool = False
 
     @property
     def levels(self) -> Iterator[Scope]:
