@@ -162,14 +162,14 @@ def test_number_of_versions_and_files_is_bounded_with_a_commit_every_few_seconds
     writes = [write for entry in engine.log.entries(end, DATABASE, 200) for write in entry.writes]
     assert sorted(row[0] for row in feed.changes(engine, A, writes).select("new.id").collect()) == list(range(60, 105))
     assert engine.frame_at(A, end).count() == 60
-    reader = engine.begin(DATABASE)
-    reader.isolate(None, serializable=False)
-    assert reader.frame(A).count() == 105
+    transaction = engine.begin(DATABASE)
+    transaction.isolate(None, serializable=False)
+    assert transaction.reader.frame(A).count() == 105
     commit(engine, "id = 7", v="'seven'")
     cleaner.clean(engine.log.end, 3600)
-    assert versions(engine)[0] == checkpoint_version, "the reader may still need them"
-    assert ids(reader) == list(range(105))
-    reader.rollback()
+    assert versions(engine)[0] == checkpoint_version, "the transaction may still need them"
+    assert ids(transaction) == list(range(105))
+    transaction.rollback()
     cleaner.clean(engine.log.end, 3600)
     first, last = versions(engine)[0], versions(engine)[-1]
     assert first == two

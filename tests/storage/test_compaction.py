@@ -199,16 +199,16 @@ def test_writers_that_are_always_faster_wait_once(engine: Engine, monkeypatch: p
 
 def test_compaction_waits_for_a_transaction_that_reads_as_of_its_begin(engine: Engine) -> None:
     table = grown(engine, 20104)
-    reader = engine.begin(DATABASE)
-    with engine.isolation.noted(reader):
-        reader.isolate(None, serializable=True)
-    assert len(reader.frame(table).toArrow()) == compaction.MOST
+    transaction = engine.begin(DATABASE)
+    with engine.isolation.noted(transaction):
+        transaction.isolate(None, serializable=True)
+    assert len(transaction.reader.frame(table).toArrow()) == compaction.MOST
 
     engine.compactor.run_due()
 
     assert files(engine, table) == compaction.MOST
-    change(reader, table, "id = 1", v="'changed'")
-    reader.commit()
+    change(transaction, table, "id = 1", v="'changed'")
+    transaction.commit()
     engine.compactor.run_due()
     assert files(engine, table) == 1
     assert (1, "changed") in contents(engine, table)
@@ -217,15 +217,15 @@ def test_compaction_waits_for_a_transaction_that_reads_as_of_its_begin(engine: E
 def test_compaction_does_not_wait_for_a_long_transaction(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     table = grown(engine, 20105)
     monkeypatch.setattr(compaction, "LONG_SECONDS", 0.0)
-    reader = engine.begin(DATABASE)
-    with engine.isolation.noted(reader):
-        reader.isolate(None, serializable=False)
+    transaction = engine.begin(DATABASE)
+    with engine.isolation.noted(transaction):
+        transaction.isolate(None, serializable=False)
 
     engine.compactor.run_due()
 
     assert files(engine, table) == 1
-    assert len(reader.frame(table).toArrow()) == compaction.MOST
-    reader.rollback()
+    assert len(transaction.reader.frame(table).toArrow()) == compaction.MOST
+    transaction.rollback()
 
 
 def test_table_whose_lock_is_held_is_compacted_later(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,9 +47,9 @@ def test_key_that_exists_in_the_table_or_twice_in_the_rows_is_rejected(engine: E
 
 def test_keys_of_rows_that_the_statement_replaces_are_free(engine: Engine) -> None:
     made(engine, T, (1, "x", "p"), (2, "y", "q"))
-    reader = engine.begin(DATABASE)
-    positions = reader.positions(T).where("a = 1").select(FILE, ROW).toArrow().rename_columns(["file", "row"])
-    reader.rollback()
+    transaction = engine.begin(DATABASE)
+    positions = transaction.reader.positions(T).where("a = 1").select(FILE, ROW).toArrow().rename_columns(["file", "row"])
+    transaction.rollback()
     assert error_detail(engine, (1, "new", "p"), replaced=positions) is None
     assert error_detail(engine, (2, "new", "p"), replaced=positions) == "Key (a)=(2) already exists."
 
