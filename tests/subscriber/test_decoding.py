@@ -96,7 +96,7 @@ def segment(stream: list[m.Message]) -> Segment:
         [write_frame(m.XLogData(Lsn(position), Lsn(position), 0, write(message))) for position, message in enumerate(stream)]
     )
     outline = scan(data, starts, lengths)
-    piece = SegmentPiece(0, lengths.astype(np.uint32), len(data), data)
+    piece = SegmentPiece.of(0, data, lengths.astype(np.uint32))
     return segment_of(
         [piece], outline.transactions(), outline.others, frozenset(outline.relations.tolist()), only_inserts=outline.only_inserts
     )
@@ -123,7 +123,7 @@ def in_file(whole: Segment, folder: Path) -> Segment:
     [piece] = whole.pieces
     (folder / "0.segment").write_bytes(b"others" + piece.read().tobytes())
     (folder / "0.index").write_bytes(np.concatenate([[6], piece.lengths]).astype(np.uint32).tobytes())
-    return replace(whole, pieces=(replace(piece, data=None, path=str(folder / "0"), offset=6, index_offset=1),))
+    return replace(whole, pieces=(replace(piece, data=None, held_lengths=None, path=str(folder / "0"), offset=6, index_offset=1),))
 
 
 @given(st.lists(changes, min_size=1, max_size=5), st.integers(1, 5), st.integers(0, 5), st.integers(-1, 30), st.integers(1, 2000))

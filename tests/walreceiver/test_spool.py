@@ -34,6 +34,23 @@ def test_spool_is_closed_and_removed_after_its_disk_is_full(tmp_path: Path) -> N
     assert not spool.directory.exists()
 
 
+def test_segment_in_files_holds_nothing_for_each_frame(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "segments", in_memory=1000, file_size=5000)
+    begin, insert, commit = CHANGED
+    for frames in ([begin], *[[insert] * 50] * 9, [commit]):
+        spool.add(frames)
+    segment = spool.take(10, 1 << 30)
+    assert segment is not None
+    assert [(piece.frames, piece.data, piece.held_lengths) for piece in segment.pieces] == [(count, None, None) for count in (201, 200, 51)]
+    data, _, lengths = segment.read()
+    assert data.tobytes() == begin + insert * 450 + commit
+    assert lengths.tolist() == [len(begin), *[len(insert)] * 450, len(commit)]
+    head, tail = segment.pieces[0].cut(100)
+    assert (head.read().tobytes(), tail.read().tobytes()) == (begin + insert * 99, insert * 101)
+    assert (head.lengths.tolist(), tail.lengths.tolist()) == ([len(begin), *[len(insert)] * 99], [len(insert)] * 101)
+    spool.close()
+
+
 def test_backlog_is_returned_in_one_segment_of_enough_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PAUSE_SECONDS", "GATHER_SECONDS"):
         monkeypatch.setattr(spools, name, 60)

@@ -14,7 +14,7 @@ them again after a crash.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -29,28 +29,50 @@ Mark = m.Prepare | m.CommitPrepared | m.RollbackPrepared
 
 @dataclass(frozen=True)
 class SegmentPiece:
-    """Consecutive frames, in memory (`data`) or in a file from byte `offset` and frame `index_offset` on."""
+    """Consecutive frames, in memory (`data` and `held_lengths`) or in a file from byte `offset` and frame `index_offset` on.
+
+    A piece in a file does not hold the lengths of its frames: a transaction may have billions of them.
+    """
 
     first_seq: int
-    lengths: Lengths
+    frames: int
     size: int
     data: Bytes | None = None
+    held_lengths: Lengths | None = None
     path: str | None = None
     offset: int = 0
     index_offset: int = 0
 
+    @classmethod
+    def of(cls, first_seq: int, data: Bytes, lengths: Lengths) -> SegmentPiece:
+        """Return a piece in memory."""
+        return cls(first_seq, len(lengths), len(data), data, lengths)
+
+    @property
+    def lengths(self) -> Lengths:
+        """The lengths of the frames, read from the file if they are not in memory."""
+        return self._first_lengths(self.frames)
+
+    def _first_lengths(self, count: int) -> Lengths:
+        if self.held_lengths is not None:
+            return self.held_lengths[:count]
+        return np.fromfile(f"{self.path}.index", np.uint32, count, offset=4 * self.index_offset)
+
     def cut(self, frame: int) -> tuple[SegmentPiece, SegmentPiece]:
         """Return the first `frame` frames, and the others."""
-        size = int(self.lengths[:frame].sum(dtype=np.int64))
-        head = SegmentPiece(
-            self.first_seq, self.lengths[:frame], size, None if self.data is None else self.data[:size], self.path, self.offset,
-            self.index_offset,
+        size = int(self._first_lengths(frame).sum(dtype=np.int64))
+        rest = replace(
+            self, first_seq=self.first_seq + frame, frames=self.frames - frame, size=self.size - size, offset=self.offset + size,
+            index_offset=self.index_offset + frame,
         )  # fmt: skip
-        tail = SegmentPiece(
-            self.first_seq + frame, self.lengths[frame:], self.size - size, None if self.data is None else self.data[size:], self.path,
-            self.offset + size, self.index_offset + frame,
-        )  # fmt: skip
-        return head, tail
+        head = replace(self, frames=frame, size=size)
+        if self.data is None or self.held_lengths is None:
+            return head, rest
+        lengths = self.held_lengths
+        return (
+            replace(head, data=self.data[:size], held_lengths=lengths[:frame]),
+            replace(rest, data=self.data[size:], held_lengths=lengths[frame:]),
+        )
 
     def read(self) -> Bytes:
         if self.data is not None:
@@ -72,7 +94,7 @@ class SegmentPart:
     @property
     def end_seq(self) -> int:
         """The number after that of the last frame."""
-        return self.pieces[-1].first_seq + len(self.pieces[-1].lengths)
+        return self.pieces[-1].first_seq + self.pieces[-1].frames
 
     def read(self) -> tuple[Bytes, Numbers, Numbers]:
         """Return (data, starts, lengths) for `decode`."""
@@ -125,7 +147,7 @@ class Segment:
 
     @property
     def frames(self) -> int:
-        return sum(len(piece.lengths) for piece in self.pieces)
+        return sum(piece.frames for piece in self.pieces)
 
     @property
     def changes(self) -> int:
@@ -169,8 +191,8 @@ def parts(pieces: Sequence[SegmentPiece], size: int) -> Iterator[SegmentPart]:
     for whole in pieces:
         remaining = whole
         ends = np.cumsum(whole.lengths, dtype=np.int64)
-        while len(remaining.lengths):
-            first = len(ends) - len(remaining.lengths)
+        while remaining.frames:
+            first = len(ends) - remaining.frames
             count = int(np.searchsorted(ends, whole.size - remaining.size + room, side="right")) - first
             if not count and not group:
                 count = 1
@@ -178,7 +200,7 @@ def parts(pieces: Sequence[SegmentPiece], size: int) -> Iterator[SegmentPart]:
             if count:
                 group.append(head)
                 room -= head.size
-            if len(remaining.lengths):
+            if remaining.frames:
                 yield SegmentPart(tuple(group))
                 group, room = [], size
     if group:
@@ -197,7 +219,7 @@ def cut(pieces: Sequence[SegmentPiece], seq: int) -> tuple[list[SegmentPiece], l
     left: list[SegmentPiece] = []
     right: list[SegmentPiece] = []
     for piece in pieces:
-        end = piece.first_seq + len(piece.lengths)
+        end = piece.first_seq + piece.frames
         if end <= seq:
             left.append(piece)
         elif piece.first_seq >= seq:
@@ -217,10 +239,11 @@ def joined(pieces: Sequence[SegmentPiece]) -> list[SegmentPiece]:
         if len(group) == 1:
             result.append(first)
             continue
-        lengths = np.concatenate([piece.lengths for piece in group])
-        data = None if first.data is None else np.concatenate([piece.read() for piece in group])
-        size = sum(piece.size for piece in group)
-        result.append(SegmentPiece(first.first_seq, lengths, size, data, first.path, first.offset, first.index_offset))
+        whole = replace(first, frames=sum(piece.frames for piece in group), size=sum(piece.size for piece in group))
+        if first.data is not None:
+            data, lengths = np.concatenate([piece.read() for piece in group]), np.concatenate([piece.lengths for piece in group])
+            whole = replace(whole, data=data, held_lengths=lengths)
+        result.append(whole)
     return result
 
 

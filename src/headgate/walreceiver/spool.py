@@ -63,9 +63,9 @@ class _File:
         except OSError as error:
             self.failure = cannot_write(error, f"{self.path}.segment")
             raise self.failure from error
-        written_piece = SegmentPiece(piece.first_seq, piece.lengths, piece.size, None, self.path, self.size, self.frames)
+        written_piece = SegmentPiece(piece.first_seq, piece.frames, piece.size, None, None, self.path, self.size, self.frames)
         self.size += piece.size
-        self.frames += len(piece.lengths)
+        self.frames += piece.frames
         return written_piece
 
     def close(self) -> None:
@@ -120,7 +120,7 @@ class Spool:
         outline = scan(data, starts, lengths, self._seq)
         changes = len(outline.changes)
         outline = replace(outline, changes=np.zeros(0, np.int64), relations=np.unique(outline.relations))  # not 16 bytes for each change
-        piece = SegmentPiece(self._seq, lengths.astype(np.uint32), len(data), data)
+        piece = SegmentPiece.of(self._seq, data, lengths.astype(np.uint32))
         with self._changed:
             self._seq += len(frames)
             self.outstanding += piece.size

@@ -287,7 +287,7 @@ class Batch:
         columns may be different before that position. If a relation cannot be mapped, the driver applies the segment, and finds out whether
         it changes the relation at all.
         """
-        if self._is_cut_by_sync() or any(len(piece.lengths) and piece.lengths.max() > MOST_FRAME for piece in self.segment.pieces):
+        if self._is_cut_by_sync() or any(piece.frames and piece.lengths.max() > MOST_FRAME for piece in self.segment.pieces):
             return None
         try:
             touched = self._touched_relations()

@@ -113,7 +113,7 @@ class Slice:
     def of(cls, segment: Segment, piece: SegmentPiece) -> Slice:
         part = SegmentPart((piece,))
         content = None if piece.data is None else content_of(piece)
-        before, frames = begun_before(segment, part), len(piece.lengths)
+        before, frames = begun_before(segment, part), piece.frames
         return cls(piece.first_seq, before, frames, piece.size, piece.path, piece.offset, piece.index_offset, content)
 
     def read(self) -> tuple[Bytes, Numbers]:

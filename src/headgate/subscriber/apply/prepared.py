@@ -290,5 +290,5 @@ def _load(folder: Path, gid: str, mark: m.CommitPrepared) -> Segment:
         xid=np.array([mark.xid], np.int64),
     )
     touched: Iterable[int] = np.unique(outline.relations).tolist()
-    pieces = (SegmentPiece(0, lengths, size, None, str(path)),) if size else ()
+    pieces = (SegmentPiece(0, len(lengths), size, path=str(path)),) if size else ()
     return Segment(pieces, transactions, outline.others, size, frozenset(touched), outline.only_inserts, mark)
