@@ -156,3 +156,11 @@ def test_slot_that_moves_while_it_is_copied_keeps_the_log_for_the_copy(catalog: 
     moving.join()
     assert copied.restart_lsn >= oldest[0]
     assert (copied.created_lsn, slots.get("s").confirmed_flush_lsn) == (1, 9)
+
+
+def test_temporary_slot_keeps_the_log_from_its_position_on(late_slots: Slots) -> None:
+    late_slots.copy("s", "c", pid=ME, temporary=True)
+    late_slots.release("s", ME)
+    late_slots.drop("s", ME)
+    late_slots.confirm("c", Lsn(9))
+    assert late_slots.oldest() == 9

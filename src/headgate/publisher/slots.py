@@ -114,6 +114,7 @@ class SlotState:
     active: int | None = None
     owner: int | None = None
     persisted: Lsn = INVALID
+    """The confirmed position in the catalog; INVALID for a temporary slot."""
     persisted_at: float = 0.0
     counts: Counts = field(default_factory=Counts)
     reset: float | None = None
@@ -210,8 +211,8 @@ class Slots:
             raise PostgresError("53400", "all replication slots are in use", hint="Free one or increase max_replication_slots.")
         if slot.plugin != PLUGIN:
             raise PostgresError("58P01", f'could not access file "{slot.plugin}": No such file or directory')
-        owner = pid if slot.temporary else None
-        self._states[slot.name] = SlotState(slot, active=pid, owner=owner, persisted=slot.confirmed_flush_lsn, inactive_since=None)
+        owner, persisted = (pid, INVALID) if slot.temporary else (None, slot.confirmed_flush_lsn)
+        self._states[slot.name] = SlotState(slot, active=pid, owner=owner, persisted=persisted, inactive_since=None)
 
     def _store(self, slot: Slot, pid: int) -> Slot:
         """Make a new slot durable, and release it."""
