@@ -150,6 +150,22 @@ def test_table_is_not_rewritten_between_two_ranges_of_its_copy(publisher, subscr
     assert subscriber.sql("SELECT count(*), sum(id) FROM t") == publisher.sql("SELECT count(*), sum(id) FROM t")
 
 
+def test_table_is_not_rewritten_while_its_copy_waits_for_the_local_table(publisher, subscriber) -> None:
+    publisher.sql("CREATE TABLE t(a int PRIMARY KEY); INSERT INTO t SELECT generate_series(1, 10); CREATE PUBLICATION p FOR TABLE t")
+    subscriber.sql("CREATE TABLE t(a bigint PRIMARY KEY)")
+    with closing(Session(subscriber.conninfo)) as session:
+        session.sql("BEGIN; LOCK TABLE t")
+        subscriber.sql(publisher.subscription())
+        waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND backend_type = 'logical replication worker'"
+        subscriber.wait(f"{waiting} AND datname = current_database()", "1")
+        publisher.sql("SET lock_timeout = '100ms'")
+        with pytest.raises(psycopg.errors.LockNotAvailable):
+            publisher.sql("ALTER TABLE t ALTER a TYPE bigint")
+        session.sql("COMMIT")
+    subscriber.wait(READY, "t")
+    assert subscriber.sql("SELECT count(*) FROM t") == "10"
+
+
 @pytest.mark.slow
 def test_running_copy_shows_its_rows_the_publishers_estimate_and_the_time_left(publisher, subscriber) -> None:
     publisher.sql(

@@ -141,6 +141,7 @@ class InitialCopy:
             copied = self._difference if self.method is Method.DIFFERENCE else self._parallel if is_large else self._single
             with (self._use_slot if copied == self._single else self._export_snapshot)(connection) as (created, reader):
                 remote = fetch_relation(reader, self.relation.schema, self.relation.name, self.worker.subscription.publications)
+                lock(reader, remote)  # the copy may wait for the local table
                 self.worker.follow(reader, remote)
                 self._copy_in_transaction(copied, created, reader, remote)
         finally:
@@ -394,7 +395,6 @@ class InitialCopy:
             self._copy_in_driver(reader, transaction, target)
             return
         self._still_limit = STILL_RANGE_SECONDS
-        lock(reader, remote)
         size = reader.query(f"SELECT pg_catalog.pg_relation_size({remote.oid})", 1)
         pages = answer.number(size[0][0] if size else None, most=MOST_BYTES) // 8192
         cores = transaction.engine.spark.sparkContext.defaultParallelism

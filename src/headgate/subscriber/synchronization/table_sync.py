@@ -53,7 +53,6 @@ from headgate.subscriber.apply.apply import Applier
 from headgate.subscriber.apply.evolution import Follower
 from headgate.subscriber.apply.stream import AppliedStream
 from headgate.subscriber.subscription_statistics import Counters
-from headgate.subscriber.synchronization import copy_target
 from headgate.subscriber.synchronization.initial_copy import InitialCopy
 from headgate.subscriber.worker import Worker
 from headgate.walreceiver import definition
@@ -180,12 +179,11 @@ class SyncWorker(Worker):
     def follow(self, reader: PublisherConnection, published: RemoteRelation) -> None:
         """Give the table the columns that the publisher's table has under the slot's snapshot (schema_evolution).
 
-        `reader` reads under the snapshot. COPY uses the current names of columns. If they differ from the snapshot's, the sync starts
-        again.
+        `reader` reads under the snapshot, and has locked the table. COPY uses the current names of columns. If they differ from the
+        snapshot's, the sync starts again.
         """
         if self.evolve is None:
             return
-        copy_target.lock(reader, published)
         tables = [PublishedTable(published.schema, published.name, tuple(column.name for column in published.columns))]
         catalog = definition.read(reader, tables)
         with PublisherConnection.open(self.subscription.conninfo, self.slot, waker=self.waker) as connection:
