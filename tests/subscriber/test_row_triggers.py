@@ -98,6 +98,27 @@ def test_triggers_see_and_change_the_rows_that_those_of_postgresql_do(
     assert subscriber.sql(fired) == mirror.sql(fired)
 
 
+def test_triggers_run_as_the_owner_of_the_table_if_the_subscription_does_not_run_as_its_own(
+    publisher: Publisher, subscriber: Subscriber
+) -> None:
+    publisher.sql("CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t; INSERT INTO t VALUES (0)")
+    role = f"writer_{subscriber.name}"
+    subscriber.sql("CREATE TABLE t (id int PRIMARY KEY, role text, by_default text DEFAULT current_user)")
+    subscriber.sql("""CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.role := current_user; RETURN NEW; END $$;
+        CREATE TRIGGER n BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION note(); ALTER TABLE t ENABLE ALWAYS TRIGGER n""")
+    subscriber.sql(f"CREATE ROLE {role}; ALTER TABLE t OWNER TO {role}")
+    subscriber.sql(publisher.subscription("run_as_owner = false"))
+    until(lambda: subscriber.sql(READY) == "t")
+    publisher.sql("INSERT INTO t VALUES (1)")
+    publisher.wait_confirmed("s")
+    subscriber.sql("ALTER SUBSCRIPTION s SET (run_as_owner = true)")
+    publisher.sql("INSERT INTO t VALUES (2)")
+    publisher.wait_confirmed("s")
+    user = subscriber.sql("SELECT current_user")
+    assert subscriber.sql("SELECT id, role = by_default, role FROM t ORDER BY id") == f"0|t|{role}\n1|t|{role}\n2|t|{user}"
+    subscriber.sql(f"DROP TABLE t; DROP ROLE {role}")
+
+
 def test_trigger_that_raises_stops_the_worker_with_its_context(publisher: Publisher, subscriber: Subscriber) -> None:
     publisher.sql("CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t")
     subscriber.sql("CREATE TABLE t (id int PRIMARY KEY); CREATE TABLE most (n int); INSERT INTO most VALUES (10)")

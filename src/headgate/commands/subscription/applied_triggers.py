@@ -1,4 +1,6 @@
-"""The triggers that a replication worker fires: REPLICA and ALWAYS triggers, as the subscription's owner with an empty search path.
+"""The triggers that a replication worker fires: REPLICA and ALWAYS triggers, with an empty search path.
+
+They run as the subscription's owner, or with run_as_owner = false as the table's.
 
 The subscriber must not import this package. It calls it through `headgate.subscriber.rows.row_triggers.TriggerFactory`; the server passes
 it `applied_triggers`.
@@ -14,7 +16,7 @@ from headgate.catalog.replication.subscription import Subscription
 from headgate.commands.deferral import Deferral
 from headgate.commands.pending_notifications import PendingNotifications
 from headgate.commands.session import NodeParts
-from headgate.commands.subscription.row_completion import WorkerSession, owners_context, workers_settings
+from headgate.commands.subscription.row_completion import WorkerSession, workers_settings, writers_context
 from headgate.commands.trigger.firing import Firing
 from headgate.commands.trigger.routed_firing import RoutedFiring
 from headgate.commands.trigger.statement import firing_of
@@ -32,7 +34,7 @@ def applied_triggers(
     cursor, with_triggers = transaction.cursor, [table for table in tables if table.has_triggers]
     if not any(trigger.fires("replica") for table in with_triggers for trigger in triggers.of_relation(cursor, table.database, table.oid)):
         return None  # a fast exit: this is called for each frame of any table with a foreign key
-    context = owners_context(node, cursor, subscription)
+    context = writers_context(node, cursor, subscription, relation)
     session = WorkerSession(node, context, transaction, workers_settings(node.settings))
     session.deferral, session.pending = _kept.setdefault(transaction, (session.deferral, session.pending))
     session.functions = {"pg_notify": lambda channel, payload: session.pending.notify(channel or "", payload or "")}

@@ -1,14 +1,14 @@
 """Complete the rows that a worker applies: defaults, generated columns and constraints.
 
 The subscriber must not import this package. It calls it through `headgate.subscriber.rows.row_completion.RowCompletion`; the server passes
-it `applied_rows`. As in PostgreSQL, a worker acts as the subscription's owner with an empty search path.
+it `applied_rows`. As in PostgreSQL, a worker acts as the subscription's owner, or the table's, with an empty search path.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headgate.catalog import database as databases
@@ -27,6 +27,7 @@ from headgate.commands.pending_notifications import PendingNotifications
 from headgate.commands.query.analysed_statement import AnalysedStatements
 from headgate.commands.query.planner import Planner
 from headgate.commands.session import NodeParts, Parameter
+from headgate.commands.subscription.target_privilege import owner_of
 from headgate.commands.transition_table import TransitionTable
 from headgate.errors import Notices, PostgresError, not_supported
 from headgate.expression.binding import user_function
@@ -128,10 +129,20 @@ def owners_context(node: NodeParts, cursor: Cursor, subscription: Subscription) 
     )  # fmt: skip
 
 
+def writers_context(node: NodeParts, cursor: Cursor, subscription: Subscription, table: Relation) -> SessionContext:
+    """Return the context in which the changes of a table are applied: that of its owner with run_as_owner = false (PostgreSQL 16)."""
+    context, owner = owners_context(node, cursor, subscription), owner_of(cursor, table)
+    if subscription.run_as_owner or owner is None:
+        return context
+    name = acl.role_name(cursor, owner)
+    return replace(context, user=name, user_oid=owner, superuser=privilege.is_superuser(cursor, name))
+
+
 def applied_rows(
     node: NodeParts, subscription: Subscription, transaction: Transaction, relation: Relation, routed_from: Relation | None = None
 ) -> NewRows:
     """Return the object that completes and checks the rows of one table within a worker's transaction."""
-    session = WorkerSession(node, owners_context(node, transaction.cursor, subscription), transaction, workers_settings(node.settings))
+    context = writers_context(node, transaction.cursor, subscription, routed_from or relation)
+    session = WorkerSession(node, context, transaction, workers_settings(node.settings))
     user_function.use(row_call.Resolver(session))
     return NewRows(Planner(session, transaction), relation, violations=(), routed_from=routed_from)

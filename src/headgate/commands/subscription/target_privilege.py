@@ -54,9 +54,15 @@ def check_login(cursor: Cursor, subscription: Subscription) -> None:
         raise PostgresError("28000", f'role "{role[0]}" is not permitted to log in', severity=Severity.FATAL)
 
 
-def _table_owner(cursor: Cursor, owner: str, relation: Relation) -> str:
+def owner_of(cursor: Cursor, relation: Relation) -> int | None:
+    """Return the owner of a relation, or None if the relation does not exist."""
     table = one(cursor, "SELECT relowner FROM hg.pg_class WHERE dbid = ? AND oid = ?", [relation.database, relation.oid])
-    table_owner = owner if table is None else acl.role_name(cursor, int(table[0]))
+    return None if table is None else int(table[0])
+
+
+def _table_owner(cursor: Cursor, owner: str, relation: Relation) -> str:
+    oid = owner_of(cursor, relation)
+    table_owner = owner if oid is None else acl.role_name(cursor, oid)
     if table_owner != owner and not privilege.is_member(cursor, owner, table_owner):
         raise PostgresError("42501", f'role "{owner}" cannot SET ROLE to "{table_owner}"')
     return table_owner

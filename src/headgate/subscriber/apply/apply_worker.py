@@ -64,6 +64,8 @@ _PARAMETERS = (
     "stream",
     "owner",
     "origin",
+    "run_as_owner",
+    "password_required",
     "create_tables",
     "schema_evolution",
     "history",

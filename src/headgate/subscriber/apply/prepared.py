@@ -28,6 +28,7 @@ import numpy as np
 from headgate.catalog.catalog import Catalog
 from headgate.catalog.physical import Cursor, one, rows, run
 from headgate.catalog.replication import origin as origins
+from headgate.catalog.replication import subscription as subscriptions
 from headgate.catalog.replication.subscription import Subscription
 from headgate.catalog.user_type import KnownTypes
 from headgate.errors import PostgresError, cannot_write
@@ -111,7 +112,8 @@ def commit_by_hand(host: Host, gid: str, database: int, user: int | None, patien
 
 def _applier_of_session(host: Host, database: int, subscription: int, owner: int, patience: Patience) -> Applier:
     """Return an applier for a prepared transaction that a session commits."""
-    gone = Subscription(subscription, database, "", owner, "", ())  # the subscription may be gone; rows are completed as its owner
+    with contextlib.closing(host.catalog.cursor()) as cursor:  # the subscription may be gone; rows are then completed as its owner
+        known = subscriptions.find(cursor, subscription) or Subscription(subscription, database, "", owner, "", ())
     types, commands = KnownTypes(host.catalog, database), host.commands()
     stream = AppliedStream(subscription, database, f"pg_{subscription}", everything=True)
     return Applier(
@@ -119,7 +121,7 @@ def _applier_of_session(host: Host, database: int, subscription: int, owner: int
         stream,
         lambda: InputSettings(text_column.TextSettings.of(host.settings), types.use()),
         patience,
-        TableRules(commands.rows(gone), unique=commands.unique, triggers=commands.triggers(gone)),
+        TableRules(commands.rows(known), unique=commands.unique, triggers=commands.triggers(known)),
         Follower(host.engine, stream),
     )
 
