@@ -74,6 +74,7 @@ def drop(node: pb.DropStmt, session: Session) -> CommandResult:
         [f"schema {names.quote_ident(schema.name)}" for schema in schemas],
         session.notices,
         cascade=node.behavior == pb.DROP_CASCADE,
+        going=contents.partitions(transaction.cursor),
         silent=user_type.parts_of_columns(transaction.cursor, session.context.database, columns),
     )
     contents.drop_relations(session)

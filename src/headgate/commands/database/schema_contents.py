@@ -10,7 +10,7 @@ from headgate.catalog import function as functions
 from headgate.catalog import user_type as types
 from headgate.catalog.function import UserFunction
 from headgate.catalog.namespace import Namespace
-from headgate.catalog.physical import rows
+from headgate.catalog.physical import Cursor, rows
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import removal
 from headgate.catalog.relation.relation import Relation
@@ -67,6 +67,10 @@ class SchemaContents:
             groups.append([own, *sorted(uses, key=lambda dependant: dependant.place)])
         groups += [dependant_functions.with_dependants(session, function, on) for function in _of(schema, self.functions)]
         return [dependant for group in sorted(filter(None, groups), key=lambda group: group[0].place) for dependant in group]
+
+    def partitions(self, cursor: Cursor) -> list[tuple[int, int]]:
+        """Return the keys of the partitions of the tables. They are dropped with their tables, and not reported."""
+        return [(1259, oid) for _, relation in self.relations for oid in relations.descendants(cursor, relation.database, relation.oid)]
 
     def drop_relations(self, session: Session) -> None:
         """Drop the tables, then the other relations."""

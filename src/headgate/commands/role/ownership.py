@@ -209,6 +209,7 @@ def _drop(session: Session, owned: list[Tie], *, cascade: bool) -> None:
     tables = [*own_relations, *(relation for _, relation in contents.relations)]
     going = [(1259, relation.oid) for relation in own_relations] + [(2606, key.oid) for relation in tables for key in relation.foreign_keys]
     going += [(dependant.PROC, function.oid) for function in own_functions]
+    going += contents.partitions(cursor)
     going += [(1247, tie.oid) for tie in owned if tie.catalog == "pg_type"]
     for relation in own_relations:
         transaction.own(relation)
