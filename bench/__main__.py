@@ -137,7 +137,7 @@ def measure(report: Report, options: argparse.Namespace, source: DemoServer, nat
         "memory": lambda: measure_memory(report, source, node, int(10_000_000 * scale)),
         "hostile": lambda: measure_hostile(report, native, node, 120 * scale),
         "source": lambda: measure_source(report, node, int(1_000_000 * scale), runs),
-        "catalogs": lambda: measure_catalogs(report, native, node, (10, int(1_000 * scale))),
+        "catalogs": lambda: measure_catalogs(report, native, node, sorted({10, max(10, int(1_000 * scale))})),
     }
     for name, measure_part in parts.items():
         if name in only:
@@ -305,7 +305,7 @@ def measure_busy(report: Report, source: DemoServer, node: DemoServer, count: in
             report.value(f"{measurement}, beside a busy subscription", f"{seconds:.1f} s, {rate:,.0f} transactions/s", "60 s")
 
 
-def measure_catalogs(report: Report, native: DemoServer, node: DemoServer, counts: tuple[int, ...]) -> None:
+def measure_catalogs(report: Report, native: DemoServer, node: DemoServer, counts: list[int]) -> None:
     """Measure the programs' catalog queries, the first time and again, in databases of `counts` tables."""
     pids = [server_pid(server) for server in (native, node)]
     for count in counts:

@@ -109,7 +109,7 @@ def timed_count(count: Callable[[], int]) -> tuple[float, int]:
 def measure(spark: SparkSession, connection: psycopg.Connection, folder: Path, case: Case, runs: int) -> dict[str, list[float]]:
     """Return the seconds of each run of 'PostgreSQL', 'Spark' and 'node'. A first run of each warms up and is not counted."""
     frame = spark.read.parquet(str(folder))
-    bound = bind_filter(parse_expression(case.where), relation(), case.where).expression
+    bound = bind_filter(parse_expression(case.where), relation()).expression
     condition = compiler.compile(bound, {column.key: F.col(column.name) for column in walk(bound) if isinstance(column, ColumnRef)})
 
     def native() -> int:
