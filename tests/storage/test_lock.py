@@ -56,6 +56,17 @@ def test_transaction_with_a_claim_gets_the_lock_despite_other_claims(locks: Tabl
     locks.acquire(TABLE, 2)
 
 
+@pytest.mark.parametrize("has_lock", [False, True])
+def test_lock_alone_waits_for_other_claims_although_the_transaction_has_a_claim_or_the_lock(locks: TableLocks, has_lock: bool) -> None:
+    assert locks.claim(TABLE, 1, keys(1))
+    assert locks.claim(TABLE, 2, keys(2))
+    if has_lock:
+        locks.acquire(TABLE, 2, beside_claims=True)
+    altering = begun(locks, 2, lambda: locks.acquire_all([TABLE], 2, {}))
+    locks.release(1)
+    altering.result(10)
+
+
 def test_lock_beside_claims_is_acquired_by_a_transaction_that_adds_no_key(locks: TableLocks) -> None:
     assert locks.claim(TABLE, 1, keys(1))
     locks.acquire(TABLE, 2, beside_claims=True)

@@ -137,6 +137,20 @@ def test_keys_are_not_looked_up_again_if_nothing_has_changed(engine: Engine) -> 
     assert contents(engine, A) == [(2, "y")]
 
 
+@pytest.mark.slow
+def test_rows_that_could_not_be_written_count_as_a_write(engine: Engine) -> None:
+    """Otherwise the statement that was to write them would run again without them."""
+    made(engine, A, (1, "x"))
+    writer = engine.begin(DATABASE)
+    later(writer, (2, "y"), check=taken)
+    foreign_append(engine, (2, "foreign"))
+    before = writer.place
+    with pytest.raises(PostgresError, match="duplicate key value"):
+        writer.lock(A)
+    assert writer.place != before
+    writer.rollback()
+
+
 def test_prepared_transaction_contains_its_pending_rows(engine: Engine) -> None:
     made(engine, A)
     writer = engine.begin(DATABASE)

@@ -6,6 +6,8 @@
 
     a request for the lock waits for   its holder, and for the claims in the table, unless the requester has one or adds no key
                                        (`beside_claims`)
+    a request for the lock alone       its holder and all claims of others: it changes the table's definition, and the rows that they are
+    waits for                          about to add would not have been checked
     a request for a claim waits for    transactions that have claimed one of its keys
     a claim is rejected                if another transaction holds the lock or waits for it: the requester must then acquire the lock
 
@@ -175,6 +177,7 @@ class TableLocks:
         lock_timeout: float | None = None,
         *,
         beside_claims: bool = False,
+        alone: bool = False,
         row: tuple[CatalogKey, Hold] | None = None,
     ) -> None:
         """Acquire a table's lock for `owner`, waiting if necessary, and hold the catalog key `row` from the same moment.
@@ -185,7 +188,7 @@ class TableLocks:
 
         def blockers() -> set[int]:
             users = set() if row is None else self._others(row[0], owner, row[1])
-            return users | self._writers(key, owner, beside_claims=beside_claims)
+            return users | self._writers(key, owner, beside_claims=beside_claims, alone=alone)
 
         with self._changed:
             self._wait(owner, _Wait(key, Mode.LOCK, blockers), cancelled, lock_timeout)
@@ -196,14 +199,14 @@ class TableLocks:
     def acquire_all(
         self, keys: Sequence[Key], owner: int, rows: Mapping[CatalogKey, Hold], cancelled: Callable[[], None] | None = None
     ) -> None:
-        """Acquire the locks of several tables and hold catalog keys at the same moment. Raises as `acquire` does.
+        """Acquire the locks of several tables alone and hold catalog keys at the same moment. Raises as `acquire` does.
 
         A waiting transaction holds none of them, so it cannot deadlock with one that has one lock and then needs another.
         """
 
         def blockers() -> set[int]:
             users = [self._others(row, owner, hold) for row, hold in rows.items()]
-            return set().union(*users, *(self._writers(key, owner) for key in keys))
+            return set().union(*users, *(self._writers(key, owner, alone=True) for key in keys))
 
         with self._changed:
             self._wait(owner, _Wait(keys[0], Mode.LOCK, blockers), cancelled, None)
@@ -211,13 +214,15 @@ class TableLocks:
             for row, hold in rows.items():
                 self._hold(row, owner, hold)
 
-    def _writers(self, key: Key, owner: int, *, beside_claims: bool = False) -> set[int]:
+    def _writers(self, key: Key, owner: int, *, beside_claims: bool = False, alone: bool = False) -> set[int]:
         """Return the transactions that a request for the table's lock must wait for: the other holder, or those with claims."""
         holder = self._owner.get(key)
-        if holder is not None:
-            return {holder} - {owner}
+        if holder is not None and holder != owner:
+            return {holder}
         claims = self._claims.get(key, {})
-        return set() if beside_claims or owner in claims else set(claims)
+        if not alone and (beside_claims or holder == owner or owner in claims):
+            return set()
+        return set(claims) - {owner}
 
     def claim(self, key: Key, owner: int, keys: Keys, cancelled: Callable[[], None] | None = None) -> bool:
         """Claim keys of a table for `owner`, waiting for others that have claimed one of them. Raises as `acquire` does.

@@ -83,7 +83,7 @@ def check_table(transaction: Transaction, relation: Relation, index: Index) -> N
     """Raise 23505 `could not create unique index` if the table has a key twice."""
     if relation.kind != RelationKind.TABLE:
         return
-    transaction.lock(relation)
+    transaction.lock(relation, alone=True)
     if not any(state.files for state in transaction.reader.states(relation)):
         return  # an empty table, as in CREATE TABLE, needs no Spark job
     duplicate = _twice(index_key.keyed(relation, index, transaction.reader.frame(relation)), len(index.attnums))

@@ -166,7 +166,7 @@ def _check_rows(transaction: Transaction, branch: Branch, message: str) -> None:
     """Raise 23514 if a row of a table lies outside its partition."""
     for leaf in branch.leaves():
         current = relations.get(transaction.cursor, leaf.database, leaf.oid)
-        transaction.lock(current)
+        transaction.lock(current, alone=True)
         if transaction.reader.state(current).files and Fence(transaction.cursor, current).crossed(transaction.reader.frame(current)):
             raise PostgresError("23514", message.format(leaf.name), schema=leaf.schema, table=leaf.name)
 

@@ -67,7 +67,7 @@ def _check_right(cursor: Cursor, role: str, relation: Relation, mode: int) -> No
 
 def _take(transaction: Transaction, relation: Relation, *, wait: bool) -> None:
     try:
-        transaction.lock(relation, wait=wait)
+        transaction.lock(relation, wait=wait, alone=True)
     except PostgresError as error:
         if wait or error.sqlstate != "55P03":
             raise

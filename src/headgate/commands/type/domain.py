@@ -173,7 +173,7 @@ def _check_rows(session: Session, cursor: Cursor, type_row: types.TypeRow) -> No
         relation = relations.get(cursor, database, oid)
         if relation.kind != RelationKind.TABLE:
             continue
-        transaction.lock(relation)
+        transaction.lock(relation, alone=True)
         with transaction.snapshot.seeing_newest():
             frame, column = transaction.reader.frame(relation), F.col(quoted(name))
         if registry.known().by_oid(type_row.oid).not_null and not frame.where(column.isNull()).limit(1).isEmpty():

@@ -76,7 +76,7 @@ def rename_in_rows(transaction: Transaction, database: int, renaming: Renaming) 
             changed = F.when(value == F.lit(renaming.label), F.lit(renaming.new_label)).otherwise(value)
         else:
             changed = arrow_function(lambda texts, kind=kind: renaming.of_column(texts, kind), StringType())(value)
-        transaction.lock(relation)
+        transaction.lock(relation, alone=True)
         with transaction.snapshot.seeing_newest():
             stored_rows = transaction.reader.frame(relation)
         if not stored_rows.where(~changed.eqNullSafe(value)).limit(1).isEmpty():

@@ -2,7 +2,8 @@
 
 Made by `transaction`, whose parts call `lock` before they read what they then write. Acquiring a lock has three more effects:
 
-    before        pending rows are written (`pending_rows`)
+    before        pending rows are written (`pending_rows`), or after it if the lock is acquired alone: other transactions with pending
+                  rows could not end while this one holds the lock
     first lock    versions that other engines have committed are adopted (`foreign_writer`); the table must still be defined as in the plan
     after         the snapshot shows the newest committed rows, unless it is fixed
 """
@@ -33,13 +34,18 @@ class HeldTables:
         """Locked tables whose definition has been checked since."""
         self.pending = PendingRows(engine, staging, self.lock)
 
-    def lock(self, relation: Relation, *, beside_claims: bool = False, wait: bool = True, damaged: bool = False) -> Key:
+    def lock(
+        self, relation: Relation, *, beside_claims: bool = False, wait: bool = True, alone: bool = False, damaged: bool = False
+    ) -> Key:  # fmt: skip
         """Acquire a table's write lock and show its newest committed rows. Return its key. Raise 55P03 if it is held and not `wait`.
 
-        `beside_claims`: do not wait for transactions that have claimed keys of new rows. `damaged`: the table may be unreadable.
+        `beside_claims`: do not wait for transactions that have claimed keys of new rows. `alone`: wait for them even if this one has claims
+        or the lock. `damaged`: the table may be unreadable.
         """
-        self.pending.settle()
         key = (relation.database, relation.oid)
+        if alone:
+            self._locks.acquire(key, wait=wait, alone=True)
+        self.pending.settle()
         self._locks.acquire(key, wait=wait, beside_claims=beside_claims)
         if key not in self._checked:
             try:
@@ -65,9 +71,9 @@ class HeldTables:
         if relation.kind != RelationKind.TABLE:
             self._catalog.hold_object("pg_class", relation.oid, hold)
             return
-        self.pending.settle()
         key, row = (relation.database, relation.oid), self._catalog.row_of(relation)
-        self._locks.acquire(key, row=(row, hold))
+        self._locks.acquire(key, alone=True, row=(row, hold))
+        self.pending.settle()
         self._catalog.check_held(row, hold)
         if self._snapshot.is_fixed and self._snapshot.behind(key, self._staging.staged(key)) is not None:
             # its rows would be altered as the snapshot shows them
@@ -76,11 +82,11 @@ class HeldTables:
 
     def wait_for(self, relations: Sequence[Relation], hold: Hold) -> None:
         """Wait until no other transaction writes to or uses these relations, without locking any while it waits; `own` must follow."""
-        self.pending.settle()
         rows = {self._catalog.row_of(relation): hold for relation in relations}
         keys = [(relation.database, relation.oid) for relation in relations if relation.kind == RelationKind.TABLE]
         if keys:
             self._locks.acquire_all(keys, rows)
+        self.pending.settle()
 
     def claim(self, relation: Relation, keys: Keys) -> bool:
         """Claim the keys of rows that are to be pending, waiting for other transactions that add one of them.

@@ -66,7 +66,7 @@ class PendingRows:
 
     @property
     def added(self) -> int:
-        """Return how many rows have been added, including those that were written or rolled back since."""
+        """Return how many rows have been added, including those that were written or rolled back since, and failures to write them."""
         return self._added
 
     def __bool__(self) -> bool:
@@ -96,6 +96,17 @@ class PendingRows:
 
     def settle(self) -> None:
         """Write the rows, each table under its lock. Raise 23505 if a key has been added meanwhile by a writer without a claim.
+
+        After an error the rows are gone. So it counts as a write of the statement, which then cannot run again without them.
+        """
+        try:
+            self._settle()
+        except BaseException:
+            self._added += 1
+            raise
+
+    def _settle(self) -> None:
+        """Write the rows.
 
         The locks are acquired in the order of the tables, so that two concurrent commits do not deadlock. Consecutive inserts are one write
         unless something was logged in between: each is published with the catalog as it was when its statement ran.

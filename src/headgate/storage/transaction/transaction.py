@@ -179,13 +179,14 @@ class Transaction:
 
     # locks
 
-    def lock(self, relation: Relation, *, wait: bool = True) -> None:
+    def lock(self, relation: Relation, *, wait: bool = True, alone: bool = False) -> None:
         """Acquire the write lock of a table, or of each leaf of a partitioned table, until the end. Raise 55P03 if held and not `wait`.
 
-        Called before the table is read and written, so that the read stays current.
+        Called before the table is read and written, so that the read stays current. `alone`: wait also for others that have rows to add,
+        because a rule for all rows is about to be checked.
         """
         for leaf in self.reader.leaves(relation):
-            self._tables.lock(leaf, wait=wait)
+            self._tables.lock(leaf, wait=wait, alone=alone)
 
     def own(self, relation: Relation, hold: Hold = Hold.ALONE) -> None:
         """Keep others from writing to, using or changing a relation until the end. ALTER and DROP call it first.
