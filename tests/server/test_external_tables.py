@@ -59,6 +59,19 @@ def test_existing_table_is_read_and_written_where_it_is(session: Session, copied
 
 
 @pytest.mark.on_disk
+@pytest.mark.on_disk
+def test_rows_of_an_external_partition_are_changed_and_moved(session: Session, copied: Path) -> None:
+    session.sql(create(copied))
+    session.sql("CREATE TABLE p (a int NOT NULL, b text) PARTITION BY LIST (a); CREATE TABLE o PARTITION OF p FOR VALUES IN (3, 4)")
+    session.sql("ALTER TABLE p ATTACH PARTITION t FOR VALUES IN (1, 2)")
+    session.sql("UPDATE p SET b = b || tableoid::regclass; UPDATE p SET a = 3 WHERE a = 1")
+    assert (session.sql(ROWS + "t"), session.sql(ROWS + "o")) == ("2:yt", "3:xt")
+    session.sql("SET headgate.small_write_rows = 0; UPDATE p SET a = a + 1")  # by Spark
+    assert (session.sql(ROWS + "t"), session.sql(ROWS + "o")) == ("", "3:yt 4:xt")
+    session.sql("INSERT INTO p VALUES (1, 'z'); DELETE FROM p")
+    assert session.sql("SELECT count(*) FROM p") == "0"
+
+
 def test_dropped_table_leaves_its_files_and_can_be_created_again(session: Session, copied: Path) -> None:
     session.sql(f"{create(copied)}; DELETE FROM t WHERE a = 1; DROP TABLE t")
     assert not (copied / "_headgate").exists()

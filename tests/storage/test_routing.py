@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from headgate.catalog.relation.partition import build, read
 from headgate.catalog.relation.relation import Column, PartitionKey, Relation
+from headgate.storage.partitioned import LeafPlaces
 from headgate.storage.routing import Router
 from headgate.types import registry as r
 
@@ -85,6 +86,13 @@ def test_row_without_a_partition_has_no_leaf_and_the_error_names_the_table() -> 
     error = router.refused(homeless, columns)
     assert (places.tolist()[1], error.message) == (-1, 'no partition of relation "t1" found for row')
     assert error.detail == "Partition key of the failing row contains (a) = (6)."
+
+
+def test_leaf_that_has_a_file_is_found_by_its_folder() -> None:
+    """A file of a table with column mapping is in a folder whose random name may be a number."""
+    places = LeafPlaces(build(TREE[0], TREE[1:]), lambda leaf: "file:/lake/t" if leaf.oid == 3 else f"file:/base/5/{leaf.oid}")
+    files = pa.array(["file:/base/5/4/11/part-0.parquet", "file:/lake/t/part-0.parquet", None])
+    assert [number if number < 0 else places.leaves[number].oid for number in places.sources(files).tolist()] == [4, 3, -1]
 
 
 def test_partition_bound_reads_back_as_it_was_printed() -> None:

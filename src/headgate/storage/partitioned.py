@@ -10,7 +10,6 @@ are deleted before any row arrives, so that a subscriber can apply a batch in wh
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -28,7 +27,9 @@ from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import partition
 from headgate.catalog.relation.partition import Branch
 from headgate.catalog.relation.relation import Relation
+from headgate.errors import PostgresError
 from headgate.storage.delta.delta_table import FILE, PLACE, RESIDENT_ROWS
+from headgate.storage.location import data_location
 from headgate.storage.routing import NOWHERE, Router, outside, outside_each
 from headgate.storage.row_set import Rows
 from headgate.storage.spark import failure
@@ -49,9 +50,6 @@ FROM, TO = own_name("_from"), own_name("_to")
 
 CHANGED = ["old", "new", "file", "row"]
 """The columns of changed rows (`Transaction.rewrite`)."""
-
-_DIRECTORY = re.compile(r".*/\d+/(\d+)/")
-_DIRECTORY_SQL = r".*/\d+/(\d+)/"
 
 
 @dataclass(frozen=True)
@@ -75,10 +73,12 @@ class Flows:
 class LeafPlaces:
     """Routing of a partitioned table's rows to leaves. It can be pickled. `leaves` are numbered by `router`."""
 
-    def __init__(self, branch: Branch) -> None:
+    def __init__(self, branch: Branch, folder: Callable[[Relation], str]) -> None:
+        """Load the bounds. `folder` returns the folder of a leaf as it appears in Spark's URIs."""
         self.router = Router(branch)
         self.leaves = self.router.leaves
         self.numbers = {leaf.oid: number for number, leaf in enumerate(self.leaves)}
+        self.folders = {folder(leaf): number for number, leaf in enumerate(self.leaves)}
 
     def places(self, rows: pa.Table) -> Places:
         """Return the leaf number of each row. Raise 23514 if a row belongs to no leaf."""
@@ -97,8 +97,13 @@ class LeafPlaces:
         return places
 
     def _number_of(self, uri: str) -> int:
-        match = _DIRECTORY.match(uri)
-        return self.numbers[int(match[1])] if match else NOWHERE
+        """Return the number of the leaf that has a file, in its folder or in one below it (column mapping)."""
+        folder = uri
+        while folder not in self.folders:
+            folder, slash, _ = folder.rpartition("/")
+            if not slash:
+                raise PostgresError("XX000", f'no partition has file "{uri}"')
+        return self.folders[folder]
 
     def flows_of_few(self, changed: pa.Table, *, moves: bool = True) -> Flows:
         """Split changed rows (see `PartitionedTable.flows`)."""
@@ -138,12 +143,17 @@ class PartitionedTable(LeafPlaces):
         self.transaction = transaction
         self.root = root
         self.branch = partition.load(transaction.cursor, root.database, root.oid)
-        super().__init__(self.branch)
+        super().__init__(self.branch, self._folder)
 
     @property
     def leaf_places(self) -> LeafPlaces:
         """Return a copy without the driver's objects, for Spark's tasks."""
-        return LeafPlaces(self.branch)
+        return LeafPlaces(self.branch, self._folder)
+
+    def _folder(self, leaf: Relation) -> str:
+        engine = self.transaction.engine
+        path = engine.path((leaf.database, leaf.oid))
+        return f"{data_location.root(path)}{engine.delta.raw_path(path)}"
 
     # ---- reading ---------------------------------------------------------------------------------------------------
 
@@ -205,16 +215,18 @@ class PartitionedTable(LeafPlaces):
 
     def source_column(self) -> Column:
         """Return a column with the number of the leaf that holds each row, computed from the column `file`."""
-        oid = F.regexp_extract("file", _DIRECTORY_SQL, 1)
-        numbers = F.lit(None).cast("int")
-        for leaf, number in self.numbers.items():
-            numbers = F.when(oid == str(leaf), number).otherwise(numbers)
-        return F.coalesce(F.when(F.col("file").isNotNull(), numbers), F.lit(NOWHERE))
+        unknown = failure.raised(F.concat(F.lit(failure.marked("XX000", "no partition has file ")), F.col("file"))).cast("int")
+        numbers = F.when(F.col("file").isNull(), NOWHERE)
+        for folder, number in self.folders.items():
+            numbers = numbers.when(F.col("file").startswith(f"{folder}/"), number)
+        return numbers.otherwise(unknown)
 
-    @staticmethod
-    def leaf_column() -> Column:
+    def leaf_column(self) -> Column:
         """Return a column with the oid of each row's leaf, for a frame with positions."""
-        return F.regexp_extract(FILE, _DIRECTORY_SQL, 1).try_cast("bigint")
+        oids = F.when(F.col(FILE).isNull(), F.lit(None).cast("bigint"))
+        for folder, number in self.folders.items():
+            oids = oids.when(F.col(FILE).startswith(f"{folder}/"), F.lit(self.leaves[number].oid).cast("bigint"))
+        return oids
 
     # ---- writing ---------------------------------------------------------------------------------------------------
 
