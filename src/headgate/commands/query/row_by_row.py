@@ -1,6 +1,7 @@
-"""Evaluate expressions that call functions of users which need the session, for each row of a frame, in the driver.
+"""Evaluate expressions that call functions which need the session, for each row of a frame, in the driver.
 
-Such a function reads tables, writes, or sends messages (`row_call.SessionFunction`), so no task can call it. The planner and the
+Such a function of a user reads tables, writes, or sends messages (`row_call.SessionFunction`), so no task can call it. nextval and
+similar functions are the others (`sequence_call`). The planner and the
 commands that write rows call this module before an expression becomes a Column. The rows of the frame are read in batches. The expression
 is evaluated for one row after the other. The rows are put into a new frame, with the values as further columns. Memory is bounded: many
 rows are in temporary files. The session can be cancelled between two rows.
@@ -23,10 +24,11 @@ from pyspark.sql.types import NullType, StringType, StructField, StructType
 
 from headgate.analysis.query import PlanColumn, Query, Select, SetOperation, parts, reference
 from headgate.commands import stored_expression
-from headgate.commands.query import rendering
+from headgate.commands.query import rendering, sequence_call
 from headgate.commands.query.evaluation import Evaluation, lit_null
 from headgate.commands.query.plan import col
 from headgate.commands.query.row_evaluator import RowEvaluator
+from headgate.commands.query.sequence_call import SequenceCalls
 from headgate.errors import not_supported
 from headgate.expression import builtin, rewriting
 from headgate.expression.node import (
@@ -63,16 +65,18 @@ _Change = Callable[[Expression], Expression]
 
 def calls_session(expression: Expression) -> bool:
     """Return whether an expression calls a function that needs the session."""
-    return any(isinstance(node, UserCall) and _needs_session(node) for node in walk(expression))
+    return any(_needs_session(node) for node in walk(expression))
 
 
-def _needs_session(node: UserCall) -> bool:
+def _needs_session(node: Expression) -> bool:
+    if not isinstance(node, UserCall):
+        return sequence_call.is_call(node)
     return calls_session(node.body) if node.body is not None else node.compute is not None and node.compute.needs_session
 
 
 def is_volatile(expression: Expression) -> bool:
     """Return whether an expression calls a volatile function that needs the session."""
-    return any(isinstance(node, UserCall) and node.volatility == "v" and _needs_session(node) for node in walk(expression))
+    return any(_needs_session(node) and not (isinstance(node, UserCall) and node.volatility != "v") for node in walk(expression))
 
 
 def refuse(expression: Expression) -> None:
@@ -232,10 +236,11 @@ class _Rows:
 
     def __init__(self, evaluation: Evaluation, frame: DataFrame, expressions: Sequence[Expression]) -> None:
         self._evaluation = evaluation
-        self._evaluator = RowEvaluator(evaluation.time, lambda column: self._row[column.key])
         self._row: dict[str, Const] = {}
         """The values of the row that is evaluated, by the keys of their columns."""
         self._expressions = [evaluation.prepare(expression) for expression in expressions]
+        self._calls = SequenceCalls(evaluation.session, self._expressions)
+        self._evaluator = RowEvaluator(evaluation.time, lambda column: self._row[column.key], self._calls.value)
         self._is_volatile, self._results = any(map(is_volatile, self._expressions)), 0
         self._columns = list(frame.columns)
         further: dict[str, Column] = {}
@@ -255,6 +260,7 @@ class _Rows:
         self._inputs = [replace(column, place=order[column.key]) for column in inputs.values()]
 
     def values(self, batch: pa.RecordBatch) -> Iterator[list[str | None]]:
+        self._calls.reserve(batch.num_rows)
         for _ in self._each(batch):
             with self._after_others():
                 values = [self._evaluator.constant(expression).value for expression in self._expressions]
