@@ -9,12 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from tests.storage.tables import DATABASE, INT4, made, relation
 
 from headgate.errors import PostgresError
 from headgate.publisher.decoded import ChangeCache, DecodedChanges
+from headgate.publisher.stream import Stream, StreamRequest
+from headgate.storage.engine import Engine
 from headgate.storage.spark import job_group
-
-DATABASE = 5
+from headgate.storage.transaction.log import FIRST_LSN
 
 
 def changes(rows: int) -> DecodedChanges:
@@ -95,3 +97,15 @@ def test_failing_reader_raises_and_the_next_stream_reads() -> None:
     with pytest.raises(FileNotFoundError):
         shared.get(DATABASE, "a write", fail)
     assert shared.get(DATABASE, "a write", lambda: changes(1)) is not None
+
+
+def test_stream_from_a_position_before_the_kept_log_is_an_error(engine: Engine) -> None:
+    made(engine, relation(21000, "t", id=INT4), (1,))
+    made(engine, relation(21001, "u", id=INT4), (2,))
+    request = StreamRequest(("p",))
+    Stream(engine, DATABASE, "s", FIRST_LSN, request, ChangeCache()).close()
+    end = engine.log.end
+    assert engine.log.trim(end)
+    with pytest.raises(PostgresError, match='cannot read from logical replication slot "s"'):
+        Stream(engine, DATABASE, "s", FIRST_LSN, request, ChangeCache())
+    Stream(engine, DATABASE, "s", end, request, ChangeCache()).close()

@@ -137,6 +137,13 @@ class Stream:
     """
 
     def __init__(self, engine: Engine, database: int, slot: str, position: Lsn, request: StreamRequest, shared: ChangeCache) -> None:
+        """Raise 55000 if the log from `position` on is no longer kept: the stream would lack changes."""
+        trimmed = engine.log.trimmed()
+        if position < trimmed:
+            raise PostgresError(
+                "55000", f'cannot read from logical replication slot "{slot}"',
+                detail=f"It is at LSN {position}, and the log is only kept from LSN {trimmed} on.",
+            )  # fmt: skip
         self.engine = engine
         self.database = database
         self.slot = slot

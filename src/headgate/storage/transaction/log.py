@@ -496,16 +496,19 @@ class TransactionLog:
         Catalogs that were trimmed before the position was recorded derive it from the first entry, whose first LSN follows the end of the
         entry before it. Entries of PREPARE may be older than others that were removed.
         """
-        cursor = self._catalog.cursor()
-        recorded = cursor.execute("SELECT max(value)::BIGINT FROM hg.counter WHERE name = ?", [_TRIMMED]).fetchone()
-        if recorded is not None and recorded[0] is not None:
-            return Lsn(recorded[0])
-        first = cursor.execute(
+        if trimmed := self.trimmed():
+            return trimmed
+        sql = (
             "SELECT min(least(e.commit_lsn, coalesce(w.lsn, e.commit_lsn))) FROM hg.log_entry e LEFT JOIN hg.log_write w USING (commit_lsn)"
-            " WHERE e.kind <> ?",
-            [str(EntryKind.PREPARE)],
-        ).fetchone()
+            " WHERE e.kind <> ?"
+        )
+        first = self._catalog.cursor().execute(sql, [str(EntryKind.PREPARE)]).fetchone()
         return Lsn(first[0] - LSN_PER_CHANGE) if first is not None and first[0] is not None else self._end
+
+    def trimmed(self) -> Lsn:
+        """Return the position up to which entries have been removed, or INVALID if that is not recorded."""
+        recorded = self._catalog.cursor().execute("SELECT max(value)::BIGINT FROM hg.counter WHERE name = ?", [_TRIMMED]).fetchone()
+        return INVALID if recorded is None or recorded[0] is None else Lsn(recorded[0])
 
     def oldest_seen(self) -> Lsn:
         """Return the oldest position whose catalog an entry of the log needs, or the end of the log if there are no writes."""
