@@ -202,9 +202,12 @@ def test_only_its_subscription_changes_a_history(publisher, subscriber) -> None:
     ):
         with pytest.raises(psycopg.Error, match=cannot.format(action)):
             subscriber.sql(statement)
-    with pytest.raises(psycopg.Error, match=r"cannot drop table t_history because subscription .* requires it"):
-        subscriber.sql("DROP TABLE t_history")
-    subscriber.sql("CREATE ROLE reader; GRANT SELECT ON t_history TO reader; CREATE INDEX ON t_history (id)")
+    subscriber.sql("CREATE SCHEMA h; ALTER TABLE t_history SET SCHEMA h; CREATE ROLE reader; ALTER TABLE h.t_history OWNER TO reader")
+    for statement in ("DROP TABLE h.t_history", "DROP SCHEMA h CASCADE", "DROP OWNED BY reader"):
+        with pytest.raises(psycopg.Error, match=r"cannot drop table h.t_history because subscription .* requires it"):
+            subscriber.sql(statement)
+    subscriber.sql("ALTER TABLE h.t_history SET SCHEMA public; ALTER TABLE t_history OWNER TO CURRENT_USER; DROP SCHEMA h")
+    subscriber.sql("GRANT SELECT ON t_history TO reader; CREATE INDEX ON t_history (id)")
     subscriber.sql("ALTER TABLE t_history RENAME TO changes_of_t; ALTER TABLE t ADD COLUMN x int")
     publisher.sql("ALTER TABLE t ADD COLUMN x int; INSERT INTO t VALUES (21, 'v', 21, 7)")
     subscriber.wait("SELECT count(*) FROM changes_of_t WHERE id = 21", "1")

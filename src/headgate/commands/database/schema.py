@@ -77,6 +77,7 @@ def drop(node: pb.DropStmt, session: Session) -> CommandResult:
         going=contents.partitions(transaction.cursor),
         silent=user_type.parts_of_columns(transaction.cursor, session.context.database, columns),
     )
+    table.refuse_replicated(session, [relation for _, relation in contents.relations])
     contents.drop_relations(session)
     if contents.types:
         user_type.drop_all(session, transaction, [row for _, row in contents.types], cascade=True)

@@ -15,7 +15,6 @@ from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import removal
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import NAMED_KINDS, TABLE_KINDS
-from headgate.catalog.replication import subscription as subscriptions
 from headgate.commands import dependency
 from headgate.commands.dependency import Dependant
 from headgate.commands.function import dependant as dependant_functions
@@ -73,12 +72,10 @@ class SchemaContents:
         return [(1259, oid) for _, relation in self.relations for oid in relations.descendants(cursor, relation.database, relation.oid)]
 
     def drop_relations(self, session: Session) -> None:
-        """Drop the tables, then the other relations."""
+        """Drop the tables, then the other relations. The caller has called `table.refuse_replicated`."""
         transaction = session.begin_statement()
         cursor, database = transaction.cursor, session.context.database
         tables = {relation.oid: relation for _, relation in self.relations if relation.kind in TABLE_KINDS}
-        for relation in tables.values():
-            subscriptions.refuse_unfinished_sync(cursor, relation.database, relation.oid, relation.name)
         table.drop_all(transaction, [relation for relation in tables.values() if relation.parent not in tables])
         for _, relation in self.relations:
             if relation.kind not in TABLE_KINDS and relations.find(cursor, database, relation.oid) is not None:

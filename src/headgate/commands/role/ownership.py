@@ -218,6 +218,7 @@ def _drop(session: Session, owned: list[Tie], *, cascade: bool) -> None:
             transaction.catalog.lock_object(tie.catalog, tie.oid)
     subjects = [tie.shown.removeprefix("owner of ") for tie in owned if tie.catalog != "pg_default_acl"]
     dependency.settle(transaction, dependants, subjects, session.notices, cascade=cascade, going=going)
+    table.refuse_replicated(session, tables)
     contents.drop_relations(session)
     for relation in own_relations:
         _gone(transaction, relation)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import history, hold
-from headgate.catalog.physical import Cursor, one, rows
+from headgate.catalog.physical import one, rows
 from headgate.catalog.relation import definition, removal
 from headgate.catalog.relation import foreign_key as foreign_keys
 from headgate.catalog.relation import partition as catalog_partition
@@ -26,7 +26,6 @@ from headgate.catalog.relation.relation import Column, Relation
 from headgate.catalog.relation.relation_kind import TABLE_KINDS, RelationKind
 from headgate.catalog.replication import subscription as subscriptions
 from headgate.catalog.replication import subscription_history
-from headgate.catalog.session import SessionContext
 from headgate.commands import default_privilege, dependency, lookup, privilege, stored_expression, temporary_schema
 from headgate.commands.function import dependant as dependant_functions
 from headgate.commands.partition import partition, partition_constraint, partition_index
@@ -210,9 +209,8 @@ def drop(node: pb.DropStmt, session: Session) -> CommandResult:
     tables = list(lookup.dropped(cursor, session, node, "table"))
     for relation in tables:
         privilege.check_owner(cursor, context.user, relation.owner, "table", relation.name)
-        subscriptions.refuse_unfinished_sync(cursor, relation.database, relation.oid, relation.name)
-        _refuse_history(cursor, context, relation, [dropped.oid for dropped in tables])
         session.deferral.refuse_waiting(cursor, relation, "DROP TABLE")
+    refuse_replicated(session, tables)
     _tell_subscribed(session, transaction, tables)
     for relation in tables:
         if relation.parent:
@@ -229,11 +227,15 @@ def drop(node: pb.DropStmt, session: Session) -> CommandResult:
     return CommandResult("DROP TABLE")
 
 
-def _refuse_history(cursor: Cursor, context: SessionContext, relation: Relation, dropped: Sequence[int]) -> None:
-    """Raise 2BP01 for a history table unless the table whose changes it records is dropped too."""
-    recorded = subscription_history.recorded_by(cursor, relation.database, relation.oid)
-    if recorded is not None and recorded[1] not in dropped:
-        name = dependency.shown(cursor, context, relation)
+def refuse_replicated(session: Session, dropped: Sequence[Relation]) -> None:
+    """Raise 22023 for a table that is being copied, and 2BP01 for a history table unless the table that it records is dropped too."""
+    cursor = session.begin_statement().cursor
+    for relation in dropped:
+        subscriptions.refuse_unfinished_sync(cursor, relation.database, relation.oid, relation.name)
+        recorded = subscription_history.recorded_by(cursor, relation.database, relation.oid)
+        if recorded is None or any(table.oid == recorded[1] for table in dropped):
+            continue
+        name = dependency.shown(cursor, session.context, relation)
         hint = "ALTER SUBSCRIPTION ... SET (history = ...) ends the history of a table."
         raise PostgresError("2BP01", f"cannot drop {name} because subscription {recorded[0]} requires it", hint=hint)
 
