@@ -56,8 +56,8 @@ class Authority:
         self.list_revoked()
 
     @staticmethod
-    def _openssl(*words: object) -> None:
-        completed = subprocess.run(["openssl", *map(str, words)], capture_output=True, text=True)
+    def _openssl(*arguments: object) -> None:
+        completed = subprocess.run(["openssl", *map(str, arguments)], capture_output=True, text=True)
         assert completed.returncode == 0, completed.stderr
 
     def _key(self, name: str) -> list[object]:

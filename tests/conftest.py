@@ -315,9 +315,11 @@ class PostgresServer(Server):
         "listen_addresses": "'127.0.0.1'",
     }
 
-    def _run(self, program: str, *words: str) -> None:
+    def _run(self, program: str, *arguments: str) -> None:
         owner = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
-        subprocess.run([*owner, self.programs / program, *words], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd="/")
+        subprocess.run(
+            [*owner, self.programs / program, *arguments], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd="/"
+        )
 
     def create(self) -> None:
         """Create the cluster."""
@@ -360,13 +362,13 @@ class NodeServer(Server):
         "listen_addresses": "'127.0.0.1'",
     }
 
-    def headgate(self, *words: str, timeout: float = 180) -> subprocess.CompletedProcess[str]:
+    def headgate(self, *arguments: str, timeout: float = 180) -> subprocess.CompletedProcess[str]:
         """Run a command on the node's data directory. Raise AssertionError with its output if it fails."""
         completed = subprocess.run(
-            [*HEADGATE, words[0], "-D", str(self.data), *words[1:]], capture_output=True, text=True, timeout=timeout * patience()
+            [*HEADGATE, arguments[0], "-D", str(self.data), *arguments[1:]], capture_output=True, text=True, timeout=timeout * patience()
         )
         assert completed.returncode == 0, (
-            f"headgate {' '.join(words)}: exit code {completed.returncode}\n{completed.stdout}{completed.stderr}"
+            f"headgate {' '.join(arguments)}: exit code {completed.returncode}\n{completed.stdout}{completed.stderr}"
         )
         return completed
 

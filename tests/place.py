@@ -76,7 +76,7 @@ class Surroundings:
         return {
             "spark.master": f"'{self._started().master}'",
             "spark.driver.host": "'127.0.0.1'",
-            "spark.cores.max": "'1'",  # nodes stand beside each other, each is an application
+            "spark.cores.max": "'1'",  # several nodes run at the same time, and each is an application
             "spark.executor.memory": "'1g'",
         }
 

@@ -170,9 +170,9 @@ def _executors(folder: Path) -> list[int]:
     pids = []
     for cmdline in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            words, place = cmdline.read_bytes().split(b"\0"), (cmdline.parent / "cwd").readlink()
+            command_line, place = cmdline.read_bytes().split(b"\0"), (cmdline.parent / "cwd").readlink()
         except OSError:
             continue
-        if b"org.apache.spark.executor.CoarseGrainedExecutorBackend" in words and place.is_relative_to(folder):
+        if b"org.apache.spark.executor.CoarseGrainedExecutorBackend" in command_line and place.is_relative_to(folder):
             pids.append(int(cmdline.parent.name))
     return sorted(pids)

@@ -219,7 +219,7 @@ def test_change_of_one_table_keeps_the_cached_lookups_of_another() -> None:
     by_oid, by_name = ON_OBJECTS[1][0], ON_OBJECTS[0][0]
     assert reader.rows(by_oid, [1, 5]) == [(1, "a")]
     assert reader.rows(by_name, [5, "a"]) == [(9, 1)]
-    connection.execute("UPDATE hg.pg_class SET relname = 'x' WHERE oid = 1")  # no cursor of the catalog knows of this
+    connection.execute("UPDATE hg.pg_class SET relname = 'x' WHERE oid = 1")  # without the knowledge of the catalog's cursors
     writer.execute("UPDATE hg.pg_class SET relname = ? WHERE oid = ?", ["y", 2])
     assert reader.rows(by_oid, [1, 5]) == [(1, "a")], "the query was sent to DuckDB again"
     assert reader.rows(by_name, [5, "a"]) == [], "a renamed table invalidates all lookups by name"
@@ -243,7 +243,7 @@ def test_table_altered_by_a_transaction_is_not_loaded_again_by_the_next_one() ->
     writer.execute(OF_OBJECTS[2][0], [5, 3, 1, "k"])
     assert writer.rows(by_oid, [3, 5]) == [(3, "c")]
     writer.execute("COMMIT")
-    connection.execute("DELETE FROM hg.pg_class; DELETE FROM hg.pg_constraint")  # no cursor of the catalog knows of this
+    connection.execute("DELETE FROM hg.pg_class; DELETE FROM hg.pg_constraint")  # without the knowledge of the catalog's cursors
     assert reader.rows(by_name, [5, "c"]) == [(9, 3)], "the query was sent to DuckDB again"
     assert reader.rows(by_oid, [3, 5]) == [(3, "c")]
     assert reader.rows(constraints, [1, 1, 5]) == [("c",), ("k",)]

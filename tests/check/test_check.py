@@ -109,6 +109,6 @@ def test_work_left_by_a_crash_for_the_next_start_is_not_damage(spare_node: Calla
     conftest.check(node, database)
 
 
-def check(node: NodeServer, *words: str) -> subprocess.CompletedProcess[str]:
+def check(node: NodeServer, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the check. It may report findings."""
-    return subprocess.run([*HEADGATE, "check", "-D", str(node.data), *words], capture_output=True, text=True, timeout=180)
+    return subprocess.run([*HEADGATE, "check", "-D", str(node.data), *arguments], capture_output=True, text=True, timeout=180)

@@ -30,16 +30,16 @@ class Directory:
         self.environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
         self.environment.pop("HEADGATE_DATA", None)
 
-    def __call__(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    def __call__(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [*HEADGATE, *words], capture_output=True, text=True, timeout=60, env={**self.environment, **environment}, cwd=self.folder
+            [*HEADGATE, *arguments], capture_output=True, text=True, timeout=60, env={**self.environment, **environment}, cwd=self.folder
         )
 
-    def do(self, command: str, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        return self(command, "-D", str(self.data), *words, **environment)
+    def do(self, command: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return self(command, "-D", str(self.data), *arguments, **environment)
 
-    def start(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        return self.do("start", "-l", str(self.log), "-p", str(self.port), *words, **environment)
+    def start(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return self.do("start", "-l", str(self.log), "-p", str(self.port), *arguments, **environment)
 
     def pid(self) -> int:
         return int((self.data / "headgate.pid").read_text().split("\n")[0])
@@ -77,10 +77,10 @@ def directory(tmp_path: Path, fresh_data: Path) -> Iterator[Directory]:
 def pg_ctl(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run the real pg_ctl. It rejects root, so the user postgres runs it if root runs the tests."""
 
-    def call(*words: str) -> subprocess.CompletedProcess[str]:
+    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
         owner = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
         environment = {name: value for name, value in os.environ.items() if name != "PGDATA"}
-        return subprocess.run([*owner, PG_BIN / "pg_ctl", *words], capture_output=True, text=True, cwd="/", env=environment)
+        return subprocess.run([*owner, PG_BIN / "pg_ctl", *arguments], capture_output=True, text=True, cwd="/", env=environment)
 
     return call
 
@@ -118,9 +118,9 @@ def test_message_without_a_directory_is_pg_ctls(
     assert (actual.returncode, actual.stderr) == (expected.returncode, as_node(expected.stderr))
 
 
-@pytest.mark.parametrize("words", [[], ["bogus"]])
-def test_unknown_command_fails_with_exit_code_1(words: list[str], directory: Directory) -> None:
-    completed = directory(*words)
+@pytest.mark.parametrize("arguments", [[], ["bogus"]])
+def test_unknown_command_fails_with_exit_code_1(arguments: list[str], directory: Directory) -> None:
+    completed = directory(*arguments)
     assert completed.returncode == 1
     assert completed.stderr.endswith('Try "headgate --help" for more information.\n')
 
@@ -329,10 +329,10 @@ def test_unknown_mode_of_stop_is_rejected(directory: Directory) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("words", "environment"), [(["-t", "0.3"], {}), ([], {"PGCTLTIMEOUT": "0.3"})])
-def test_stop_ends_after_its_timeout(directory: Directory, words: list[str], environment: dict[str, str]) -> None:
+@pytest.mark.parametrize(("arguments", "environment"), [(["-t", "0.3"], {}), ([], {"PGCTLTIMEOUT": "0.3"})])
+def test_stop_ends_after_its_timeout(directory: Directory, arguments: list[str], environment: dict[str, str]) -> None:
     directory.start(STANDIN_STAYS="1")
-    completed = directory.do("stop", "-m", "smart", *words, **environment)
+    completed = directory.do("stop", "-m", "smart", *arguments, **environment)
     assert completed.returncode == 1
     assert completed.stderr.startswith('headgate: node does not shut down\nHINT: The "-m fast" option immediately disconnects sessions')
     assert (directory.data / "headgate.pid").read_text().split("\n")[7] == "stopping"

@@ -1,4 +1,4 @@
-"""Other users of the machine cannot read a node's files, whatever the umask is, nor settings on a command line."""
+"""Other users of the machine cannot read a node's files under any umask, nor settings on a command line."""
 
 from __future__ import annotations
 

@@ -212,9 +212,9 @@ def test_the_first_hook_of_the_page_runs_as_printed(node: Any, tmp_path: Path) -
     database = node.new_database()
     node.psql(database, made.text)
     (tmp_path / "functions.py").write_text(function.text)
-    words = shlex.split(command.text.replace("port=5440", f"port={node.port}").replace("dbname=postgres", f"dbname={database}"))
+    command_line = shlex.split(command.text.replace("port=5440", f"port={node.port}").replace("dbname=postgres", f"dbname={database}"))
     completed = subprocess.run(
-        [sys.executable, "-m", "headgate.cli.main", *words[1:], "--once"], cwd=tmp_path, capture_output=True, text=True, timeout=120
+        [sys.executable, "-m", "headgate.cli.main", *command_line[1:], "--once"], cwd=tmp_path, capture_output=True, text=True, timeout=120
     )
     assert (completed.stdout, completed.stderr) == ("public.orders R 1 9.50\n", "")
     node.drop_slot(database, "headgate_hook")

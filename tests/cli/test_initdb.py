@@ -11,15 +11,15 @@ import pytest
 from tests.conftest import HEADGATE, PG_BIN
 
 
-def headgate(*words: str) -> subprocess.CompletedProcess[str]:
+def headgate(*arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if name != "HEADGATE_DATA"}
-    return subprocess.run([*HEADGATE, *words], capture_output=True, text=True, timeout=60, env=environment)
+    return subprocess.run([*HEADGATE, *arguments], capture_output=True, text=True, timeout=60, env=environment)
 
 
-def initdb(*words: str) -> subprocess.CompletedProcess[str]:
+def initdb(*arguments: str) -> subprocess.CompletedProcess[str]:
     owner = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
     environment = {name: value for name, value in os.environ.items() if name != "PGDATA"}
-    return subprocess.run([*owner, PG_BIN / "initdb", *words], capture_output=True, text=True, cwd="/", env=environment)
+    return subprocess.run([*owner, PG_BIN / "initdb", *arguments], capture_output=True, text=True, cwd="/", env=environment)
 
 
 def errors(done: subprocess.CompletedProcess[str]) -> list[str]:

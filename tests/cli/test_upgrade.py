@@ -29,8 +29,8 @@ def unpacked(number: int, folder: Path) -> Path:
     return folder / "data"
 
 
-def headgate(command: str, data: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*HEADGATE, command, "-D", str(data), *words], capture_output=True, text=True, timeout=120)
+def headgate(command: str, data: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*HEADGATE, command, "-D", str(data), *arguments], capture_output=True, text=True, timeout=120)
 
 
 def started(own_node, number: int) -> NodeServer:

@@ -36,16 +36,16 @@ def environment(**more: str) -> dict[str, str]:
     return {**{name: value for name, value in os.environ.items() if name != "PYTHONPATH"}, "TZ": "UTC", **more}
 
 
-def printed(*words: str | Path) -> str:
+def printed(*arguments: str | Path) -> str:
     """Run a program and return its output."""
-    return subprocess.run(words, check=True, capture_output=True, text=True, env=environment()).stdout.strip()
+    return subprocess.run(arguments, check=True, capture_output=True, text=True, env=environment()).stdout.strip()
 
 
-def run(*words: str | Path, folder: Path | None = None, **more: str) -> None:
+def run(*arguments: str | Path, folder: Path | None = None, **more: str) -> None:
     """Run an installer. Raise AssertionError with its output if it fails."""
-    completed = subprocess.run(words, cwd=folder, capture_output=True, text=True, env=environment(**more))
+    completed = subprocess.run(arguments, cwd=folder, capture_output=True, text=True, env=environment(**more))
     assert completed.returncode == 0, (
-        f"{' '.join(map(str, words))}: exit code {completed.returncode}\n{completed.stdout[-2000:]}{completed.stderr[-4000:]}"
+        f"{' '.join(map(str, arguments))}: exit code {completed.returncode}\n{completed.stdout[-2000:]}{completed.stderr[-4000:]}"
     )
 
 

@@ -43,10 +43,10 @@ models:
 }
 
 
-def dbt(folder: Path, *words: str) -> str:
+def dbt(folder: Path, *arguments: str) -> str:
     """Run a dbt command, which must succeed, and return its output."""
     program = installation.python("programs").with_name("dbt")
-    command = [program, "--no-use-colors", *words, "--project-dir", folder, "--profiles-dir", folder]
+    command = [program, "--no-use-colors", *arguments, "--project-dir", folder, "--profiles-dir", folder]
     completed = subprocess.run(
         command, capture_output=True, text=True, cwd=folder, env=installation.environment(DO_NOT_TRACK="1"), timeout=600
     )

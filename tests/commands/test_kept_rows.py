@@ -19,7 +19,7 @@ CREATE TABLE numbered (id bigserial PRIMARY KEY, other bigserial, v int, t text)
 CREATE TABLE parted (id bigint GENERATED ALWAYS AS IDENTITY, v int, t text) PARTITION BY RANGE (v);
 CREATE TABLE low PARTITION OF parted FOR VALUES FROM (0) TO (25000);
 CREATE TABLE high PARTITION OF parted FOR VALUES FROM (25000) TO (60000)
-"""  # the source is larger than what the driver takes to itself
+"""  # the source is too large for the driver
 STATEMENTS = (
     "INSERT INTO numbered (v, t) SELECT i, t FROM source",
     "INSERT INTO parted (v, t) SELECT i, t FROM source",

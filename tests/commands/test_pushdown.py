@@ -1,4 +1,4 @@
-"""Spark pushes a term of WHERE to the files exactly if their statistics say what PostgreSQL's comparison does."""
+"""Spark pushes a term of WHERE to the files exactly if their statistics agree with PostgreSQL's comparison."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ def read(connection: psycopg.Connection, query: str) -> pa.Table:
         return pa.ipc.open_stream(b"".join(bytes(piece) for piece in copy)).read_all()
 
 
-def words(changes: pa.Table, table: str) -> list[str]:
+def as_texts(changes: pa.Table, table: str) -> list[str]:
     """Return changes as the texts of `slots.messages`."""
     names = {"I": "Insert", "U": "Update", "D": "Delete", "T": "Truncate"}
     columns = [name for name in changes.column_names if not name.startswith("_")]

@@ -19,10 +19,10 @@ def messages(server: object, database: str, slot: str, publication: str = "p", *
     listed = ", ".join(f"'{name}', '{value}'" for name, value in options_of_call.items())
     sql = f"{' '.join(settings)} SELECT data FROM pg_logical_slot_get_binary_changes('{slot}', NULL, NULL, {listed});"
     rows = server.psql(database, sql)  # type: ignore[attr-defined]
-    return list(words([bytes.fromhex(line[2:]) for line in rows.splitlines()]))
+    return list(as_texts([bytes.fromhex(line[2:]) for line in rows.splitlines()]))
 
 
-def words(payloads: list[bytes]) -> list[str]:
+def as_texts(payloads: list[bytes]) -> list[str]:
     """Return pgoutput messages as texts. Transaction ids are replaced by numbers in order of appearance."""
     streamed, descriptions = False, []
     names: dict[int, str] = {}

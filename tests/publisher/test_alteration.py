@@ -1,6 +1,6 @@
 """After an ALTER PUBLICATION with ``reconcile = true``, its streams send the rows that enter or leave the publication, and no others.
 
-`scene` is a node's database with a table of nine rows, published as `p` WHERE (a > 5), and a slot. The tests read the slot in words
+`scene` is a node's database with a table of nine rows, published as `p` WHERE (a > 5), and a slot. The tests read the slot as texts
 (`slots`). The last tests check that real subscribers are equal afterwards, also across restarts.
 """
 

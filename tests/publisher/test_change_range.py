@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from tests.conftest import SqlError, until
 from tests.publisher import slots
-from tests.publisher.arrow_changes import read, words
+from tests.publisher.arrow_changes import as_texts, read
 
 
 class Source:
@@ -88,7 +88,7 @@ def test_changes_are_those_that_postgresql_streams(source, postgres, name) -> No
         message for message in slots.messages(postgres, database, slot) if message.split()[0] in ("Insert", "Update", "Delete", "Truncate")
     ]
     postgres.drop_slot(database, slot)
-    assert words(source.arrow("p", "public.t"), "t") == streamed
+    assert as_texts(source.arrow("p", "public.t"), "t") == streamed
 
 
 def test_select_copy_and_a_query_over_changes_agree(source) -> None:

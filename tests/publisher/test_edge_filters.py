@@ -93,7 +93,7 @@ class Publisher:
         rows = self.ask(f"SELECT data FROM pg_logical_slot_peek_binary_changes('{self.slot(batch)}', '{end}', NULL, {options})")
         if isinstance(rows, str):
             return rows
-        messages = slots.words([bytes(row[0]) for row in rows])  # type: ignore[arg-type]
+        messages = slots.as_texts([bytes(row[0]) for row in rows])  # type: ignore[arg-type]
         return sorted(message for message in messages if not message.startswith(("Begin", "Commit", "Relation")))
 
     def copied(self, condition: str) -> str | list[str]:

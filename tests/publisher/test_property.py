@@ -130,7 +130,7 @@ class Publisher:
         """Return the transactions, each with its messages sorted, or the error."""
         sql = f"SELECT data FROM pg_logical_slot_get_binary_changes('{self.slot}', NULL, NULL, 'proto_version', '3', 'publication_names', 'p,q')"
         try:
-            messages = slots.words([bytes(row[0]) for row in self.session.execute(sql, binary=True)])  # type: ignore[arg-type]
+            messages = slots.as_texts([bytes(row[0]) for row in self.session.execute(sql, binary=True)])  # type: ignore[arg-type]
         except psycopg.Error as error:
             return re.sub(r"[0-9A-F]+/[0-9A-F]+", "LSN", f"{error.sqlstate} {error.diag.message_primary}")
         transactions: list[list[str]] = []

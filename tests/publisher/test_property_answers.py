@@ -167,7 +167,7 @@ def both(postgres: Server, node: Server) -> Any:
         server.psql("postgres", "CREATE ROLE answers")
     yield servers
     for server in servers:
-        server.psql("postgres", "ALTER ROLE answers RENAME TO answers_before")  # it owns what scripts have left behind
+        server.psql("postgres", "ALTER ROLE answers RENAME TO answers_before")  # it owns the objects that scripts have left
 
 
 @pytest.mark.parametrize(("scripts", "number"), AMOUNTS)

@@ -167,7 +167,7 @@ def run(pairs: list[tuple[Chain, Chain]], doing: list[Workload]) -> list[bool]:
         for (native, node), workload in zip(pairs, doing, strict=True):
             for sql in getattr(workload, statements):
                 expected, node_answer = native.run(sql), node.run(sql)
-                assert node_answer == expected, f"{sql}: the node says {node_answer}, PostgreSQL {expected}\n{workload}"
+                assert node_answer == expected, f"{sql}: the node returns {node_answer}, PostgreSQL {expected}\n{workload}"
 
     for chain in chains:
         chain.stopped = chain.unsure = False

@@ -43,10 +43,10 @@ WRITERS: dict[str, tuple[str, ...]] = {
 
 ALTERED: dict[str, Spec] = {}
 for _number, (_name, _sql) in enumerate(ALTERATIONS.items()):
-    for _at, (_writer, _said) in enumerate(WRITERS.items()):
+    for _at, (_writer, _statements) in enumerate(WRITERS.items()):
         _end = "ROLLBACK" if (_number + _at) % 4 == 3 else "COMMIT"
         ALTERED[f"{_name} beside {_writer}"] = Spec(
-            SETUP, BOTH, {"a": ("BEGIN", _sql, _end), "b": _said}, (*READS, "SELECT * FROM k ORDER BY a, b"), 2, may=UNLOCKED
+            SETUP, BOTH, {"a": ("BEGIN", _sql, _end), "b": _statements}, (*READS, "SELECT * FROM k ORDER BY a, b"), 2, may=UNLOCKED
         )
 ALTERED |= {
     f"{name} beside {statement_kind}, repeatable read": replace(ALTERED[f"{name} beside {statement_kind}"], level=REPEATABLE_READ, take=2)
@@ -92,16 +92,16 @@ NAMES = {
 DOMAIN, ENUM = f"CREATE DOMAIN d AS int; {T.replace('b int', 'b d')}", f"CREATE TYPE e AS ENUM ('x', 'y'); {T.replace('b int', 'b e')}"
 TYPES = {
     f"{name} beside {writer}": Spec(
-        DOMAIN, ROWS, {"a": ("BEGIN", f"ALTER DOMAIN d {name}", "COMMIT"), "b": ("BEGIN", "SELECT count(*) FROM t", said, "COMMIT")}, READS, 2, may=UNLOCKED
+        DOMAIN, ROWS, {"a": ("BEGIN", f"ALTER DOMAIN d {name}", "COMMIT"), "b": ("BEGIN", "SELECT count(*) FROM t", statement, "COMMIT")}, READS, 2, may=UNLOCKED
     )
     for name in ("ADD CONSTRAINT small CHECK (VALUE < 50)", "SET NOT NULL", "SET DEFAULT 40")
-    for writer, said in (("INSERT", "INSERT INTO t VALUES (3, 60)"), ("UPDATE", "UPDATE t SET b = NULL WHERE a = 1"), ("a default", "INSERT INTO t VALUES (3)"), ("a cast", "SELECT 60::d"))
+    for writer, statement in (("INSERT", "INSERT INTO t VALUES (3, 60)"), ("UPDATE", "UPDATE t SET b = NULL WHERE a = 1"), ("a default", "INSERT INTO t VALUES (3)"), ("a cast", "SELECT 60::d"))
 } | {
     f"a label of an enum that is renamed beside {writer}": Spec(
-        ENUM, "INSERT INTO t VALUES (1, 'x')", {"a": ("BEGIN", "ALTER TYPE e RENAME VALUE 'x' TO 'q'", "COMMIT"), "b": ("BEGIN", "SELECT count(*) FROM t", said, "COMMIT")},
+        ENUM, "INSERT INTO t VALUES (1, 'x')", {"a": ("BEGIN", "ALTER TYPE e RENAME VALUE 'x' TO 'q'", "COMMIT"), "b": ("BEGIN", "SELECT count(*) FROM t", statement, "COMMIT")},
         ("SELECT a, b::text FROM t ORDER BY a",), 2, may=UNLOCKED,
     )
-    for writer, said in (("INSERT", "INSERT INTO t VALUES (3, 'x')"), ("UPDATE", "UPDATE t SET b = 'y' WHERE b = 'x'"))
+    for writer, statement in (("INSERT", "INSERT INTO t VALUES (3, 'x')"), ("UPDATE", "UPDATE t SET b = 'y' WHERE b = 'x'"))
 } | {
     "a new label of an enum": Spec(
         ENUM, "INSERT INTO t VALUES (1, 'x')", {"a": ("ALTER TYPE e ADD VALUE 'z'",), "b": ("BEGIN", "SELECT count(*) FROM t", "INSERT INTO t VALUES (3, 'z')", "COMMIT")},

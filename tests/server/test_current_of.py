@@ -1,4 +1,4 @@
-"""UPDATE and DELETE … WHERE CURRENT OF a cursor change PostgreSQL's row, whatever other sessions have done to it."""
+"""UPDATE and DELETE … WHERE CURRENT OF a cursor change the same row as in PostgreSQL, also after other sessions have changed it."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ for _what, (_before, _after) in TWICE.items():
 
 def played(play: Play, pair: Pair, end: str) -> list[tuple[str, str, Any]]:
     steps: list[Step] = [("a", pair.before), ("a", "BEGIN"), ("a", pair.first), ("b+", pair.second), ("a", end), ("b", "")]
-    return [(who, sql, _shown(answer)) for who, sql, answer in play.run([*steps, *(("a", statement) for statement in pair.after)])]
+    return [(session, sql, _shown(answer)) for session, sql, answer in play.run([*steps, *(("a", statement) for statement in pair.after)])]
 
 
 def _shown(answer: Any) -> Any:

@@ -138,7 +138,7 @@ def test_sessions_and_prepared_transactions_that_use_the_database_are_counted(no
 
 def test_files_of_a_dropped_database_are_removed(node: Server) -> None:
     with Script(node) as script, Script(node) as other_script, other_script.connect() as elsewhere:
-        # a slot of another database may be behind: it has nothing to do with these files
+        # a lagging slot of another database does not need these files
         elsewhere.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (other_script.slot,))
         with script.connect() as inside:
             inside.execute("CREATE TABLE t (a int PRIMARY KEY)")
@@ -151,6 +151,6 @@ def test_files_of_a_dropped_database_are_removed(node: Server) -> None:
         assert list(folder.iterdir())
         script.ask("DROP DATABASE DB")
         assert script.results == [("DROP DATABASE DB", "DROP DATABASE")]
-        # another session's transaction may still read what was there before; what it held goes at a checkpoint
+        # a transaction of another session may still read the old state; its files are removed at a checkpoint
         until(lambda: script.admin.execute("CHECKPOINT") and not list(folder.glob("*")), "the files of the database are still there")
         elsewhere.execute("SELECT pg_drop_replication_slot(%s)", (other_script.slot,))

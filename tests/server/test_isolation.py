@@ -480,7 +480,9 @@ def _without_the_kind_of_change(results: list[tuple[str, str, Any]]) -> list[tup
 
     A node does not distinguish them.
     """
-    return [(who, sql, answer[:1] if isinstance(answer, tuple) and answer[0] == "40001" else answer) for who, sql, answer in results]
+    return [
+        (session, sql, answer[:1] if isinstance(answer, tuple) and answer[0] == "40001" else answer) for session, sql, answer in results
+    ]
 
 
 SKEWS: dict[str, tuple[str, str]] = {

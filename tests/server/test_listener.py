@@ -1,4 +1,4 @@
-"""A node listens on the configured addresses and directories, and does not take a socket from a running server."""
+"""A node listens on the configured addresses and directories, and does not replace the socket of a running server."""
 
 from __future__ import annotations
 

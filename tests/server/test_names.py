@@ -133,8 +133,8 @@ def test_second_session_to_use_a_name_waits_for_the_first(plays: tuple[Play, Pla
 
 def _without_oids(results: list[tuple[str, str, Any]]) -> list[tuple[str, str, Any]]:
     """Remove the oids of new objects from the DETAIL of a duplicate key."""
-    return [(who, sql, (*answer[:2], re.sub(r"\d{5,}", "oid", answer[2] or "")) if isinstance(answer, tuple) else answer)
-            for who, sql, answer in results]  # fmt: skip
+    return [(session, sql, (*answer[:2], re.sub(r"\d{5,}", "oid", answer[2] or "")) if isinstance(answer, tuple) else answer)
+            for session, sql, answer in results]  # fmt: skip
 
 
 TYPES = (

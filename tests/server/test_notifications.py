@@ -101,5 +101,5 @@ def test_notifications_for_a_session_that_does_not_read_are_limited(node: Server
     with psycopg.connect(node.conninfo(database), autocommit=True) as later_session:
         until(
             lambda: later_session.execute("SELECT pg_notification_queue_usage()").fetchone() == (0,),
-            "what waited for a session that has gone stays",
+            "the notifications for a disconnected session are kept",
         )

@@ -126,12 +126,12 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("user", "words", "message"), REFUSED)
+@pytest.mark.parametrize(("user", "parameters", "message"), REFUSED)
 def test_client_without_valid_credentials_is_rejected(
-    node: NodeServer, authority: Authority, user: str, words: dict[str, str], message: str
+    node: NodeServer, authority: Authority, user: str, parameters: dict[str, str], message: str
 ) -> None:
     with pytest.raises(psycopg.OperationalError, match=message):
-        psycopg.connect(verified(node, authority, user, **words))
+        psycopg.connect(verified(node, authority, user, **parameters))
 
 
 @pytest.mark.parametrize(("name", "alert"), [("late", "certificate expired"), ("gone", "certificate revoked"), ("stranger", "unknown ca")])
@@ -301,11 +301,11 @@ def test_large_data_passes_in_both_directions(node: NodeServer, authority: Autho
 
 def test_invalid_handshake_ends_only_its_connection(node: NodeServer, authority: Authority) -> None:
     log = Log(node)
-    for words in (b"GET / HTTP/1.1\r\n\r\n", b"\0" * 300, bytes(range(256))):
+    for data in (b"GET / HTTP/1.1\r\n\r\n", b"\0" * 300, bytes(range(256))):
         with socket.create_connection(("127.0.0.1", node.port), timeout=10) as plain:
             plain.sendall(SSL_REQUEST)
             assert plain.recv(1) == b"S"
-            plain.sendall(words)
+            plain.sendall(data)
             while plain.recv(1000):
                 pass
     until(lambda: len(log.matching("could not accept SSL connection: ")) == 3, "the rejection is not logged")

@@ -19,7 +19,7 @@ A = relation(20100, "a", id=INT8, v=TEXT)
 
 
 def small_commits(engine: Engine, table: Relation, numbers: range) -> None:
-    """Insert each row in a transaction of its own."""
+    """Insert each row in a separate transaction."""
     for number in numbers:
         writer = engine.begin(DATABASE)
         writer.append(table, rows(table, (number, "new")))
@@ -46,7 +46,7 @@ def unnamed_files(engine: Engine, table: Relation) -> list[Path]:
 
 
 def delete(engine: Engine, table: Relation, condition: str) -> None:
-    """Delete rows in a transaction of its own."""
+    """Delete rows in a separate transaction."""
     writer = engine.begin(DATABASE)
     change(writer, table, condition)
     writer.commit()

@@ -202,7 +202,7 @@ def test_file_is_requested_once_and_old_copies_are_evicted(place: DataPath, tmp_
             cache.keep(name, tmp_path / name)
 
     keep("a", "b", "c")
-    assert cache.find("a") is not None, "a recently requested copy stays, whatever the limit"
+    assert cache.find("a") is not None, "a recently requested copy stays, even above the limit"
     monkeypatch.setattr(file_cache, "KEPT_SECONDS", 0.0)
     keep("d")
     assert [name for name in "abcd" if cache.find(name) is not None] == ["a", "d"], "the copy requested last stays"

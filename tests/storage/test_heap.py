@@ -158,7 +158,7 @@ def test_leftover_tasks_of_a_cancelled_statement_are_not_attributed_to_the_next_
     statement.start()
     running = lambda: spark.sparkContext.statusTracker().getJobIdsForGroup("endless")  # noqa: E731
     until(lambda: bool(running()), "the job does not start")
-    with gate.open("w"):  # the task has come to its wait
+    with gate.open("w"):  # the task waits
         until(lambda: not heap.has_leftovers(), "a task of a running statement counts as a leftover")
         spark.sparkContext.cancelJobGroup("endless")
         assert ended.wait(20)

@@ -1,4 +1,4 @@
-"""Locks and claims wait as the table in `lock` says. Each test starts threads that wait."""
+"""Locks and claims wait according to the table in `lock`. Each test starts threads that wait."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def test_table_that_lacks_its_newest_version_can_be_dropped(engine: Engine) -> N
     started = again(engine)
     started.recover()
     transaction = started.begin(DATABASE)
-    transaction.own(A)  # DROP TABLE said XX001
+    transaction.own(A)  # DROP TABLE must not raise XX001
     transaction.ddl.drop(A)
     transaction.commit()
     assert not data_location.has_any(engine.path((DATABASE, A.oid)))

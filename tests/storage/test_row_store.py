@@ -84,7 +84,7 @@ def test_rows_are_combined_up_to_a_count_and_a_size(sizes: list[int], rows: int,
 
     assert [int(value) for table in tables for value in table["0"].to_pylist()] == list(range(first))
     assert all(0 < table.num_rows <= rows for table in tables)
-    assert all(table.nbytes <= max(size, 100) for table in tables)  # one row, whatever its size
+    assert all(table.nbytes <= max(size, 100) for table in tables)  # at least one row of any size
 
 
 def test_large_rows_are_returned_one_by_one() -> None:

@@ -70,8 +70,8 @@ class Publisher(Database):
 
     def subscription(self, options: str = "", publication: str = "p", name: str = "s") -> str:
         """Return a CREATE SUBSCRIPTION for this publisher."""
-        words = f"slot_name = '{self.name}_{name}'{', ' + options if options else ''}"
-        return f"CREATE SUBSCRIPTION {name} CONNECTION '{self.conninfo}' PUBLICATION {publication} WITH ({words})"
+        all_options = f"slot_name = '{self.name}_{name}'{', ' + options if options else ''}"
+        return f"CREATE SUBSCRIPTION {name} CONNECTION '{self.conninfo}' PUBLICATION {publication} WITH ({all_options})"
 
     @property
     def end(self) -> str:

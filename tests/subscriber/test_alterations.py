@@ -62,8 +62,8 @@ class Alterations:
         if kind == "add" or len(names) < 2:
             name, of_type = self._name(), self._rng.choice(list(TYPES))
             columns[name] = of_type
-            words = self._rng.choice(("", f"DEFAULT {self._value(of_type)}", f"DEFAULT {self._value(of_type)} NOT NULL"))
-            return f"ALTER TABLE t ADD COLUMN {name} {of_type} {words}"
+            default = self._rng.choice(("", f"DEFAULT {self._value(of_type)}", f"DEFAULT {self._value(of_type)} NOT NULL"))
+            return f"ALTER TABLE t ADD COLUMN {name} {of_type} {default}"
         column, other_column, *_ = names
         match kind:
             case "drop":

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from tests.conftest import until
 from tests.publisher import slots
-from tests.publisher.arrow_changes import read, words
+from tests.publisher.arrow_changes import as_texts, read
 from tests.subscriber.conftest import Publisher, Subscriber
 from tests.subscriber.test_history import BEGUN, TABLE, is_alive
 
@@ -123,7 +123,7 @@ def test_changes_that_cancel_out_in_a_batch_are_returned(cascade) -> None:
     streamed = tables.streamed()
     assert len(streamed) == 7
     changes = tables.changes()
-    assert words(changes, "t") == streamed
+    assert as_texts(changes, "t") == streamed
     rows = changes.to_pylist()
     assert len({(row["_lsn"], row["_xid"], row["_commit_time"]) for row in rows}) == 1
     assert [row["_seq"] for row in rows] == sorted({row["_seq"] for row in rows})
@@ -188,13 +188,13 @@ def test_changes_of_random_batches_are_those_that_the_publisher_streams(cascade,
         streamed.append(tables.streamed())
     assert sum(map(len, streamed)) > 100
     whole = tables.changes()
-    parts = [words(tables.changes(start, end), "t") for start, end in itertools.pairwise(ends)]
+    parts = [as_texts(tables.changes(start, end), "t") for start, end in itertools.pairwise(ends)]
     local, parts[2] = parts[2][len(streamed[2]) :], parts[2][: len(streamed[2])]
     assert parts == streamed
     assert len(local) == 3, "changes of other sessions are read from the log"
     order = [(row["_lsn"], row["_seq"]) for row in whole.to_pylist()]
     assert order == sorted(set(order))
-    assert words(whole, "t") == [change for part in (*parts[:3], local, parts[3]) for change in part]
+    assert as_texts(whole, "t") == [change for part in (*parts[:3], local, parts[3]) for change in part]
     ranges = subscriber.sql(f"SELECT from_lsn, to_lsn FROM headgate.change_ranges('q', 't', '{tables.start}', '{tables.end}', 10)")
     cut = [tables.changes(*line.split("|")) for line in ranges.splitlines()]
     assert len(cut) > 3
@@ -209,7 +209,7 @@ def test_changes_of_a_batch_follow_the_columns(cascade) -> None:
     ranges = tables.subscriber.sql(f"SELECT * FROM headgate.change_ranges('q', 't', '{tables.start}', '{tables.end}', 1)").splitlines()
     parts = [tables.changes(*line.split("|")[:2]) for line in ranges]
     assert [line.split("|")[2:] for line in ranges] == [["2", "f"], ["5", "t"]]
-    assert [change for part in parts for change in words(part, "t")] == tables.streamed()
+    assert [change for part in parts for change in as_texts(part, "t")] == tables.streamed()
 
 
 @pytest.mark.slow
@@ -242,7 +242,7 @@ def test_old_rows_that_the_publisher_does_not_send_come_from_the_table(cascade) 
     tables.apply_as_one_batch("INSERT INTO t VALUES (1, 'a', 1)")
     tables.publisher.sql("DROP PUBLICATION q")  # PostgreSQL would reject the UPDATE: n is not in the replica identity
     tables.apply_as_one_batch("UPDATE t SET n = 7", "UPDATE t SET n = 8")
-    assert words(tables.changes(), "t") == ["Insert t (1, a, 1.00)", "Delete t (1, a, 1.00)"]
+    assert as_texts(tables.changes(), "t") == ["Insert t (1, a, 1.00)", "Delete t (1, a, 1.00)"]
 
 
 @pytest.mark.slow
@@ -414,4 +414,4 @@ def test_removed_changes_before_a_change_of_a_columns_type_are_an_error_that_nam
         tables.apply_as_one_batch(f"INSERT INTO t VALUES ({number}, 'a', 1)", f"UPDATE t SET v = 'd' WHERE id = {number}")
     tables.remove_log()
     assert tables.oldest(first) == second
-    assert words(tables.changes(second), "t") == tables.streamed()[-4:]
+    assert as_texts(tables.changes(second), "t") == tables.streamed()[-4:]

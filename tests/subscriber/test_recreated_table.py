@@ -29,8 +29,8 @@ def subscribe(publisher: Publisher, subscriber: Subscriber, mirror: Publisher, o
     for database in (subscriber, mirror):
         database.sql("CREATE TABLE t (id int PRIMARY KEY, v int)")
     subscriber.sql(publisher.subscription(options))
-    words = f"slot_name = '{publisher.name}_mirror', create_slot = false"
-    mirror.sql(f"CREATE SUBSCRIPTION s CONNECTION '{publisher.conninfo}' PUBLICATION p WITH ({words})")
+    with_options = f"slot_name = '{publisher.name}_mirror', create_slot = false"
+    mirror.sql(f"CREATE SUBSCRIPTION s CONNECTION '{publisher.conninfo}' PUBLICATION p WITH ({with_options})")
     for database in (subscriber, mirror):
         until(lambda: database.sql(READY) == "t")  # noqa: B023
 

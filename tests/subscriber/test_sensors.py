@@ -41,9 +41,9 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[str]
     own = {**installation.environment(), **{name: str(value) for name, value in homes.items()}}
     own["PATH"] = f"{python.parent}:{os.environ['PATH']}"
 
-    def run(source: Path, *words: str, **more: str) -> list[str]:
+    def run(source: Path, *arguments: str, **more: str) -> list[str]:
         completed = subprocess.run(
-            [python, shutil.copy(source, dags), *words], cwd=folder, env={**own, **more}, capture_output=True, text=True, timeout=300
+            [python, shutil.copy(source, dags), *arguments], cwd=folder, env={**own, **more}, capture_output=True, text=True, timeout=300
         )
         lines = [line for line in completed.stdout.splitlines() if line.startswith("SAID")]
         assert lines, f"{completed.stdout[-3000:]}\n{completed.stderr[-3000:]}"

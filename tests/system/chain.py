@@ -66,8 +66,8 @@ class Database:
 def subscribe(subscriber: Database, publisher: Database, name: str, publication: str, options: str = "") -> None:
     """Create a subscription and wait for the end of the initial copy."""
     slot = f"{subscriber.name}_{subscriber.server.port}_{name}"  # databases of several servers have the same name
-    words = f"slot_name = '{slot}'" + (f", {options}" if options else "")
-    subscriber.sql(f"CREATE SUBSCRIPTION {name} CONNECTION '{publisher.conninfo}' PUBLICATION {publication} WITH ({words})")
+    all_options = f"slot_name = '{slot}'" + (f", {options}" if options else "")
+    subscriber.sql(f"CREATE SUBSCRIPTION {name} CONNECTION '{publisher.conninfo}' PUBLICATION {publication} WITH ({all_options})")
     subscriber.wait("SELECT count(*) > 0 AND count(*) = count(*) FILTER (WHERE srsubstate = 'r') FROM pg_subscription_rel", "t")
 
 

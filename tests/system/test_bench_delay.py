@@ -87,4 +87,4 @@ def test_connections_are_delayed_concurrently(delay: Delay) -> None:
     with ThreadPoolExecutor(connections) as pool:
         list(pool.map(lambda _: put(http.client.HTTPConnection("127.0.0.1", delay.port), b"body"), range(connections)))
 
-    assert time.perf_counter() - began < connections * MILLISECONDS / 1000 / 2, "one behind another it would take twice that"
+    assert time.perf_counter() - began < connections * MILLISECONDS / 1000 / 2, "sequential requests would take twice as long"

@@ -87,8 +87,8 @@ def environment(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
     variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     line = next(block.text for block in blocks(PAGE, "Spark: the first cell") if block.language == "shell")
     subprocess.run([sys.executable, "-m", "venv", folder], check=True, env=variables)
-    words = f"{folder}/bin/python -m {line}".replace(f"pyspark=={OWN}", f"pyspark=={request.param}")
-    subprocess.run(["bash", "-ec", words], check=True, env=variables, capture_output=True)
+    command = f"{folder}/bin/python -m {line}".replace(f"pyspark=={OWN}", f"pyspark=={request.param}")
+    subprocess.run(["bash", "-ec", command], check=True, env=variables, capture_output=True)
     return folder / "bin" / "python", request.param
 
 
@@ -127,7 +127,7 @@ def test_copy_that_follows_the_change_feed_equals_the_table(reader: Reader) -> N
     killed = reader.start(reader.program())
     try:
         until(lambda: len(list(batches.glob("[0-9]*"))) > batches_before or killed.poll() is not None, "no batch", 600)
-    finally:  # the writer needs the table, which goes with the test
+    finally:  # the writer needs the table, which is dropped at the end of the test
         killed.kill()
         killed.communicate()
         stopped.set()

@@ -151,7 +151,7 @@ def _kill_both(replica: Replica) -> None:
     until(lambda: "all server processes terminated; reinitializing" in replica.node.log()[logged:], "the node does not notice")
     until(lambda: replica.sql("SELECT 1") == "1", "the node does not start again")
     rows = replica.sql("SELECT count(*) FROM wide")
-    until(lambda: replica.sql("SELECT count(*) FROM wide") != rows, "nothing arrives at the node that came back")
+    until(lambda: replica.sql("SELECT count(*) FROM wide") != rows, "nothing arrives at the restarted node")
     leftover = replica.node.data / "pgsql_tmp" / "result-of-a-killed-node"
     leftover.mkdir()
     replica.node.kill()

@@ -118,7 +118,7 @@ def test_real_database_is_read_at_one_lsn_by_every_reader(own_node: Callable[...
             for engine in ("query_builder", "duckdb", "polars"):
                 result = read(python, engine, path, version)
                 if engine == "polars" and any(set(" ,;{}()=") & set(column) for column in columns):
-                    assert result == "DeltaProtocolError"  # it knows no column mapping
+                    assert result == "DeltaProtocolError"  # it does not support column mapping
                     continue
                 assert not isinstance(result, str), (engine, schema, name, result)
                 for place, (column, kind) in enumerate(zip(columns, types, strict=True)):

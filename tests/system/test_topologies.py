@@ -19,8 +19,8 @@ READY = "SELECT count(*) > 0 AND count(*) = count(*) FILTER (WHERE srsubstate = 
 
 def subscribe(node: Any, subscriber: str, publisher: str, options: str = "") -> str:
     name = f"{subscriber}_from_{publisher}"
-    words = f" WITH ({options})" if options else ""
-    node.psql(subscriber, f"CREATE SUBSCRIPTION {name} CONNECTION '{node.conninfo(publisher)}' PUBLICATION p{words}")
+    with_clause = f" WITH ({options})" if options else ""
+    node.psql(subscriber, f"CREATE SUBSCRIPTION {name} CONNECTION '{node.conninfo(publisher)}' PUBLICATION p{with_clause}")
     until(lambda: node.psql(subscriber, READY) == "t", f"{name} is not ready")
     return name
 

@@ -15,10 +15,10 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_wheel_is_all_that_a_demonstration_needs(tmp_path: Path) -> None:
-    def do(*words: str | Path, seconds: float = 900) -> str:
+    def do(*arguments: str | Path, seconds: float = 900) -> str:
         environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "HEADGATE_JARS", "VIRTUAL_ENV")}
         environment |= {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
-        completed = subprocess.run(words, capture_output=True, text=True, timeout=seconds, env=environment, cwd=tmp_path)
+        completed = subprocess.run(arguments, capture_output=True, text=True, timeout=seconds, env=environment, cwd=tmp_path)
         assert completed.returncode == 0, completed.stdout + completed.stderr
         return completed.stdout
 

@@ -119,7 +119,7 @@ def test_array_that_is_not_a_list_is_rejected_with_the_columns_name(text: str) -
 
 def test_type_that_is_not_an_array_or_has_another_delimiter_has_no_list_type() -> None:
     assert list_type(r.TEXT) is None
-    assert list_type(1020) is None  # box[], whose elements stand between semicolons
+    assert list_type(1020) is None  # box[], whose elements are separated by semicolons
 
 
 def _printed(items: list[str | None]) -> str:

@@ -143,7 +143,9 @@ def test_origin_none_skips_foreign_transactions_and_advances_past_them(stream) -
     )
     segment = spool.take(1, WHOLE)
     assert values(segment) == [(10, ["2"])]
-    assert [type(message) for _, _, message in segment.others] == [m.Relation], "what a dropped transaction described is still known"
+    assert [type(message) for _, _, message in segment.others] == [m.Relation], (
+        "relations that a skipped transaction described are still known"
+    )
     assert (whole.passed, whole.inside) == (205, False)
 
 

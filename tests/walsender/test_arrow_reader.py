@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from tests.conftest import until
 from tests.publisher import slots
-from tests.publisher.arrow_changes import read, words
+from tests.publisher.arrow_changes import as_texts, read
 
 FILTERED = """CREATE TABLE t (a int PRIMARY KEY, b text, secret text); CREATE PUBLICATION p FOR TABLE t (a, b) WHERE (a > 5);
     INSERT INTO t VALUES (1, 'x', 's'), (7, 'y', 's'), (8, NULL, 's'); UPDATE t SET a = 9 WHERE a = 1; UPDATE t SET a = 2 WHERE a = 7;
@@ -62,7 +62,7 @@ def test_slot_advances_as_its_reader_confirms(node, postgres, place) -> None:
     postgres.drop_slot(of_postgres, compared)
     reader, parts, positions = Reader(node.conninfo(database), slot), [], []
     while (changes := reader.read(rows=2)) is not None:
-        parts += words(changes, "t")
+        parts += as_texts(changes, "t")
         reader.confirm()
         positions.append(node.psql(database, f"SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = '{slot}'"))
     assert parts == streamed
