@@ -67,6 +67,21 @@ def test_reader_finds_the_versions_of_all_tables_that_belong_together(engine: En
     assert versions(engine) == {path(A): 2, path(B): None}
 
 
+def test_cleaning_keeps_the_entries_that_the_log_table_does_not_have_yet(engine: Engine) -> None:
+    log = LogTable(engine)
+    engine.listed = lambda: log.written
+    made(engine, A)
+    made(engine, B)
+    log.catch_up()
+    both = commit(engine, A, B)
+    only = commit(engine, A)
+    commit(engine, B)  # the last entry is never removed
+    cleaning.Cleaner(engine).clean(engine.claim_removal(), 0)
+    log.catch_up()
+    assert versions(engine, both) == {path(A): 1, path(B): 1}
+    assert versions(engine, only) == {path(A): 2, path(B): 1}
+
+
 def test_log_table_continues_after_a_start_and_repeats_no_row(engine: Engine) -> None:
     made(engine, A)
     LogTable(engine).catch_up()

@@ -191,6 +191,7 @@ class Node:
         self.engine.foreign.thread.start()
         self.engine.compactor.start()
         self.log_table = LogTable(self.engine)
+        self.engine.listed = lambda: self.log_table.written  # must be set before any cleaning, as above
         self.log_table.start()
         self.checkpointer = Checkpointer(self)
         self.checkpointer.start()

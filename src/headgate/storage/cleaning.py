@@ -86,7 +86,7 @@ class Cleaner:
         except (OSError, PostgresError) as error:
             _log.warning("could not remove files that transactions have left: %s", error)
         engine.intents.purge()  # before the log entries that show that they are done are removed
-        trimmed = engine.log.trim(oldest)
+        trimmed = engine.log.trim(min(oldest, engine.listed()))
         if trimmed:
             floor = min(oldest, engine.log.oldest_seen())
             engine.catalog.change(lambda cursor: _prune(cursor, floor), Step.CLEANING)

@@ -125,6 +125,8 @@ class Engine:
         self.compactor = Compactor(self)
         self.isolation = Isolation()
         self.oldest_needed: Callable[[int | None], Lsn] = lambda database: self.log.end
+        self.listed: Callable[[], Lsn] = lambda: self.log.end
+        """Returns the LSN up to which the table of the log has the entries (`log_table`). Set by the node."""
         self._removal = threading.Lock()
         self._removed: dict[int | None, Lsn] = {}
         """By database (None: all), the LSN before which log entries and files may have been removed since the start."""

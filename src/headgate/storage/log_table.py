@@ -10,7 +10,8 @@
 To read all tables as of one moment, a reader takes, for each path, the row with the greatest position up to the chosen one, and reads the
 path at its version (docs/object-storage.md has the query). A thread writes the committed entries, at most PAUSE seconds after the first
 one. Statements do not wait for it. Invariant: the rows of an entry are in one version of the table, so that no reader sees a part. The
-table is derived from the catalog's rows, so that one that was lost, torn or belongs to another history is rebuilt from them.
+table is derived from the catalog's rows, so that one that was lost, torn or belongs to another history is rebuilt from them. Cleaning keeps
+entries in the catalog until they are in the table, because a superseded version that it removes may belong to one of them.
 
 Started by the node. If an object store holds the tables, the lease covers this one too.
 """
