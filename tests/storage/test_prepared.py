@@ -15,7 +15,7 @@ from headgate.storage.location import data_location
 from headgate.storage.transaction.log import EntryKind
 from headgate.storage.transaction.transaction import Transaction
 
-A = relation(20000, "a", id=INT8, v=TEXT)
+A, B = relation(20000, "a", id=INT8, v=TEXT), relation(20001, "b", id=INT8, v=TEXT)
 
 
 def prepared(engine: Engine, gid: str) -> None:
@@ -99,6 +99,24 @@ def test_rows_read_by_a_serializable_prepared_transaction_cannot_be_changed_befo
     engine.prepared.commit(engine.prepared.take("g", DATABASE, None))
     skew(second, first).commit()
     assert contents(engine, second) == [(1,), (3,)]
+
+
+def test_table_that_is_only_locked_stays_locked_over_a_restart(engine: Engine) -> None:
+    """INSERT locks the tables that its rows reference, so that the referenced rows stay."""
+    made(engine, A)
+    made(engine, B)
+    writer = engine.begin(DATABASE)
+    writer.lock(B)
+    writer.append(A, rows(A, (1, "x")))
+    engine.prepared.prepare(writer, "locked", "postgres")
+    engine = again(engine)
+    engine.recover()
+    other = engine.begin(DATABASE)
+    with pytest.raises(PostgresError, match="lock timeout"):
+        other.lock(B, wait=False)
+    engine.prepared.commit(engine.prepared.take("locked", DATABASE, None))
+    other.lock(B, wait=False)
+    other.rollback()
 
 
 def test_identifier_is_unique_and_only_its_owner_can_finish_it(engine: Engine) -> None:

@@ -340,6 +340,11 @@ class TableLocks:
                 for blocking in sorted(wait.blockers())[:1]:
                     yield ShownLock(Mode.CLAIM, pid, owner, xid=blocking, since=wait.since)
 
+    def tables_of(self, owner: int) -> frozenset[Key]:
+        """Return the tables whose lock a transaction holds."""
+        with self._changed:
+            return frozenset(key for key, holder in self._owner.items() if holder == owner)
+
     def disown(self, owner: int) -> None:
         """Detach a prepared transaction from its backend. It keeps its locks."""
         with self._changed:

@@ -5,8 +5,8 @@ and by apply workers. States:
 
     prepared     `prepare` wrote the log entry of the kind ``prepare`` and the row of hg.prepared_xact, with all actions, in one DuckDB
                  transaction. The files are in the tables' folders, no Delta version names them. The tables' write locks are held under
-                 its xid, and so are the names that it has created and the objects that it uses. It survives a restart: `restore`
-                 acquires the locks again.
+                 its xid, and so are those of tables that it has only locked (a row that it has written may reference theirs), the names
+                 that it has created and the objects that it uses. It survives a restart: `restore` acquires the locks again.
     committed    `commit` stored an intent, wrote the tables' Delta versions, and then in one DuckDB transaction repeated the
                  transaction's catalog writes and wrote the entry ``commit prepared`` (`intent`)
     rolled back  `rollback` wrote the entry ``rollback prepared``, then removed the files
@@ -68,9 +68,12 @@ class PreparedXact:
     read: frozenset[Key] = frozenset()
     """The tables that a serializable transaction has read. No other serializable transaction changes them before its end."""
 
+    locked: frozenset[Key] = frozenset()
+    """The tables whose lock it holds, written or not."""
+
     @property
     def keys(self) -> set[Key]:
-        """The tables that it holds locked."""
+        """The tables that it will change."""
         return {(self.database, relation) for relation in self.tables} | set(self.dropped)
 
 
@@ -95,7 +98,7 @@ class PreparedTransactions:
     def restore(self) -> None:
         """Acquire their locks again, at the node's start."""
         for xact in self.all():
-            for key in xact.keys:
+            for key in xact.keys | xact.locked:
                 self._engine.locks.acquire(key, xact.xid)
             for catalog_key, hold in xact.catalog_keys.items():
                 self._engine.locks.claim_catalog(catalog_key, xact.xid, hold=hold)
@@ -124,6 +127,7 @@ class PreparedTransactions:
                     tuple(handed.catalog),
                     handed.catalog_keys,
                     handed.read,
+                    engine.locks.tables_of(handed.xid),
                 )
 
                 def write(cursor: CatalogCursor) -> None:
@@ -273,7 +277,9 @@ def check_room(limit: int, held: int) -> None:
 
 
 def _store(cursor: CatalogCursor, prepared: PreparedXact) -> None:
-    body = stored_body.dump((prepared.tables, prepared.created, prepared.dropped, prepared.catalog, prepared.catalog_keys, prepared.read))
+    body = stored_body.dump(
+        (prepared.tables, prepared.created, prepared.dropped, prepared.catalog, prepared.catalog_keys, prepared.read, prepared.locked)
+    )
     row = [prepared.xid, prepared.gid, prepared.database, prepared.owner, prepared.time, int(prepared.position), body]
     cursor.execute("INSERT INTO hg.prepared_xact VALUES (?, ?, ?, ?, ?, ?, ?)", row)
 
@@ -289,5 +295,5 @@ def _read(xid: int, gid: str, database: int, owner: str, time: int, position: in
     catalog_keys = more[0] if more else {}
     if not isinstance(catalog_keys, Mapping):  # written by an earlier version, which stored only names
         catalog_keys = dict.fromkeys(catalog_keys, Hold.ALONE)
-    read = more[1] if len(more) > 1 else frozenset()
-    return PreparedXact(xid, gid, database, owner, time, Lsn(position), tables, created, dropped, catalog, catalog_keys, read)
+    read, locked = (*more[1:], frozenset(), frozenset())[:2]  # earlier versions stored fewer
+    return PreparedXact(xid, gid, database, owner, time, Lsn(position), tables, created, dropped, catalog, catalog_keys, read, locked)
