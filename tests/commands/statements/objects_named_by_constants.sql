@@ -70,3 +70,10 @@ DROP TABLE numbered CASCADE;
 \d d
 \d c
 \d reader
+-- A default may name the sequence of another column of the same CREATE TABLE.
+CREATE TABLE ser (id serial, b int DEFAULT nextval('ser_id_seq'), c int GENERATED ALWAYS AS IDENTITY);
+INSERT INTO ser DEFAULT VALUES;
+SELECT * FROM ser;
+CREATE TABLE ser2 (id serial, a int DEFAULT 'nosuch'::regclass);
+SELECT count(*) FROM pg_class WHERE relname LIKE 'ser2%';
+DROP TABLE ser;

@@ -36,7 +36,7 @@ from headgate.commands.session import Session
 from headgate.commands.table import foreign_key, rewrite_table, storage_parameter, table_definition
 from headgate.commands.table import temporary as temporary_tables
 from headgate.commands.table.storage_parameter import LOCATION
-from headgate.commands.table.table_definition import Elements
+from headgate.commands.table.table_definition import SequenceNeed
 from headgate.commands.trigger.firing import Firing
 from headgate.errors import PostgresError, not_supported
 from headgate.sql import names
@@ -69,17 +69,26 @@ def create(node: pb.CreateStmt, session: Session) -> CommandResult:
     _check_external(node, options, session)
     node, later = _expand_likes(node, session)
     parent = partition.parent_of(node, session, transaction) if node.HasField("partbound") else None
+    owner = privilege.used_role(cursor, context.user)
+    sequence_oids: dict[str, int] = {}
+
+    def create_sequences(needs: Sequence[SequenceNeed]) -> None:
+        sequence_oids.update(_create_sequences(needs, target.relname, namespace, owner, transaction))
+
     elements = table_definition.read(
-        node.table_elts, target.relname, cursor, context.database, context.forms, parent.columns if parent else ()
+        node.table_elts, target.relname, cursor, context.database, context.forms, parent.columns if parent else (), create_sequences
     )
     if relations.find_oid(cursor, context.database, schema, target.relname) is not None:
         raise PostgresError("42P07", f'relation "{target.relname}" already exists')
     key = partition.key(node.partspec, elements.columns, cursor) if node.HasField("partspec") else None
     bound = partition.new_bound(node.partbound, target.relname, parent, session, transaction) if parent else None
-    owner = privilege.used_role(cursor, context.user)
     for declared in elements.foreign_keys:
         foreign_key.use_target(declared, session, transaction)
-    columns, sequence_oids = _create_sequences(elements, target.relname, namespace, owner, session, transaction)
+    serial = {need.column for need in elements.sequences if not need.identity}
+    columns = [
+        replace(column, default=sequences.next_value(sequence_oids[column.name])) if column.name in serial else column
+        for column in elements.columns
+    ]
     checks = [*(inherited_checks(parent, columns) if parent else ()), *elements.checks]
     relation = definition.create(
         cursor,
@@ -145,23 +154,14 @@ def _place(node: pb.CreateStmt, session: Session, transaction: Transaction) -> t
     return namespace, schema, temporary
 
 
-def _create_sequences(
-    elements: Elements, table: str, namespace: int, owner: int, session: Session, transaction: Transaction
-) -> tuple[list[Column], dict[str, int]]:
-    """Create the sequences of serial and identity columns, in the schema of the table.
-
-    Return the columns of the table with their defaults, and the oids of the sequences by column.
-    """
-    cursor, context = transaction.cursor, session.context
-    columns = {column.name: column for column in elements.columns}
-    oids: dict[str, int] = {}
-    for need in elements.sequences:
-        name = sequence.owned_name(cursor, context.database, namespace, table, need.column)
-        next_oid = transaction.engine.catalog.next_oid
-        oids[need.column] = sequence.create(cursor, next_oid, context.database, namespace, name, owner, need.type_oid, need.options)
-        if not need.identity:
-            columns[need.column] = replace(columns[need.column], default=sequences.next_value(oids[need.column]))
-    return list(columns.values()), oids
+def _create_sequences(needs: Sequence[SequenceNeed], table: str, namespace: int, owner: int, transaction: Transaction) -> dict[str, int]:
+    """Create the sequences of serial and identity columns, in the schema of the table. Return their oids by column."""
+    cursor, database, next_oid = transaction.cursor, transaction.database, transaction.engine.catalog.next_oid
+    oids = {}
+    for need in needs:
+        name = sequence.owned_name(cursor, database, namespace, table, need.column)
+        oids[need.column] = sequence.create(cursor, next_oid, database, namespace, name, owner, need.type_oid, need.options)
+    return oids
 
 
 def inherited_checks(parent: Relation, columns: Sequence[Column]) -> list[NewCheck]:

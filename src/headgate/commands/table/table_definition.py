@@ -7,7 +7,7 @@ prints.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from postgast import pg_query_pb2 as pb
@@ -84,10 +84,19 @@ class _Column:
     """The key or foreign key to which a following DEFERRABLE clause applies."""
 
 
-def read(nodes: Sequence[pb.Node], table: str, cursor: Cursor, database: int, forms: Forms, inherited: Sequence[Column] = ()) -> Elements:
+def read(
+    nodes: Sequence[pb.Node],
+    table: str,
+    cursor: Cursor,
+    database: int,
+    forms: Forms,
+    inherited: Sequence[Column] = (),
+    create_sequences: Callable[[Sequence[SequenceNeed]], None] | None = None,
+) -> Elements:
     """Return the elements of CREATE TABLE `table` (…). Constants are read under `forms`.
 
-    `inherited` has the parent's columns for a partition, whose elements have no types.
+    `inherited` has the parent's columns for a partition, whose elements have no types. `create_sequences` is called before the expressions
+    are bound, because these may name the sequences.
     """
     elements = Elements()
     drafts = [_Column(replace(parent_column, identity=""), not_null=parent_column.not_null or None) for parent_column in inherited]
@@ -116,6 +125,8 @@ def read(nodes: Sequence[pb.Node], table: str, cursor: Cursor, database: int, fo
     primary = next((key.attnums for key in elements.keys if key.primary), ())
     columns = [replace(column, not_null=column.not_null or column.attnum in primary) for column in columns]
     generated = {draft.column.name for draft in drafts if draft.generated is not None}
+    if create_sequences is not None:
+        create_sequences(elements.sequences)
     elements.columns = [
         _with_expressions(column, draft, columns, table, generated, forms) for column, draft in zip(columns, drafts, strict=True)
     ]
