@@ -144,11 +144,13 @@ def test_rows_written_by_the_altering_transaction_follow_the_filter_of_their_tim
     assert keys == {-1, 0, 1}
 
 
-def test_alteration_waits_for_open_writers_and_their_rows_follow_the_old_filter(scene: Scene) -> None:
+@pytest.mark.parametrize("has_added", [False, True])
+def test_alteration_waits_for_open_writers_and_their_rows_follow_the_old_filter(scene: Scene, has_added: bool) -> None:
     writer = Session(scene.server.conninfo(scene.database))
-    writer.sql("BEGIN; INSERT INTO t VALUES (20, 0, 'new'); UPDATE t SET b = 9 WHERE a = 1")
+    writer.sql(f"BEGIN; INSERT INTO t VALUES (20, 0, 'new'){'' if has_added else '; UPDATE t SET b = 9 WHERE a = 1'}")
+    added = "INSERT INTO t VALUES (30, 0, 'own');" if has_added else ""
     with ThreadPoolExecutor(1) as pool:
-        altering = pool.submit(scene.sql, "ALTER PUBLICATION p SET TABLE t WHERE (a < 2)")
+        altering = pool.submit(scene.sql, f"BEGIN; {added} ALTER PUBLICATION p SET TABLE t WHERE (a < 2); COMMIT")
         waiting = f"SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = '{scene.database}'"
         until(lambda: scene.sql(waiting) == "1", "the alteration does not wait")
         writer.sql("COMMIT")
@@ -156,10 +158,13 @@ def test_alteration_waits_for_open_writers_and_their_rows_follow_the_old_filter(
     writer.close()
     messages = scene.changes()
     assert messages[0] == "Insert t (20, 0, new)"
+    own = ["Delete t (30, null, null)"] if has_added else []
+    inserted = ["Insert t (1, 1, row 1)", "Insert t (30, 0, own)"] if has_added else ["Insert t (1, 9, row 1)"]
     assert sorted(messages[1:]) == [
         "Delete t (20, null, null)",
+        *own,
         *[f"Delete t ({key}, null, null)" for key in (6, 7, 8, 9)],
-        "Insert t (1, 9, row 1)",
+        *inserted,
     ]
 
 

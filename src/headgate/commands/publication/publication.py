@@ -147,11 +147,11 @@ def alter(node: pb.AlterPublicationStmt, session: Session) -> CommandResult:
         _alter_options(node, publication, transaction, context.announced)
     else:
         _alter_objects(node, publication, session, transaction)
-    transaction.catalog_changed()
     now = publications.get(cursor, context.database, node.pubname)
     _check_reconcile(now)
     if publication.reconcile and now.reconcile:
-        _follow(transaction, publication, now)
+        _follow(transaction, publication, now)  # before the rows that this transaction has added are written, which takes the lock
+    transaction.catalog_changed()
     return CommandResult("ALTER PUBLICATION")
 
 
@@ -331,7 +331,7 @@ def _follow(transaction: Transaction, before: Publication, now: Publication) -> 
     for crossing in crossed:
         _check_identity(transaction, now, crossing.relation)
     for crossing in crossed:
-        transaction.lock(crossing.relation)
+        transaction.lock(crossing.relation, alone=True)
     for crossing in crossed:
         _check_filters(transaction, crossing)
 
