@@ -5,14 +5,16 @@ from __future__ import annotations
 import importlib
 
 import pytest
+from delta.tables import DeltaTable
 from tests.storage.tables import DATABASE, INT8, TEXT, change, contents, made, relation, rows
 from tests.storage.test_recovery import again
 
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
-from headgate.storage.delta import delta_log, parquet
+from headgate.storage.delta import delta_log, foreign_writer, fsync, parquet
 from headgate.storage.delta.commit_mark import transaction_mark
 from headgate.storage.engine import Engine
+from headgate.storage.location import data_location
 
 A = relation(20000, "a", id=INT8, v=TEXT)
 
@@ -36,6 +38,20 @@ def test_foreign_version_is_adopted_once(engine: Engine) -> None:
         engine.foreign.look()
         assert contents(engine, A) == [(1, "x"), (2, "y"), (3, "z")]
         assert changes(engine, start) == [("write", 2)]
+
+
+def test_differences_of_a_foreign_version_are_fsynced(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    made(engine, A, (1, "x"), (2, "y"))
+    key, synced = (DATABASE, A.oid), list[object]()
+    table, before = engine.path(key), engine.visible[key].state
+    DeltaTable.forPath(engine.spark.newSession(), str(table)).delete("id = 1")
+    monkeypatch.setattr(fsync, "sync", synced.append)
+    after = engine.table(key).state()
+    assert foreign_writer.write_difference(engine, A, before, after, single=True)[0] == 1
+    folder = foreign_writer.folder(table, after.version)
+    parts = {folder / name for name in data_location.names(folder) if name.startswith("part-")}
+    assert parts
+    assert {*parts, folder, folder.parent, table} <= set(synced)
 
 
 @pytest.mark.slow

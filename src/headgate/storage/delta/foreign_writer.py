@@ -35,6 +35,7 @@ from pyspark.sql.types import StructType
 
 from headgate.catalog.relation import relation as relations
 from headgate.errors import PostgresError
+from headgate.failpoint import Step, step
 from headgate.storage.delta import array_column, delta_log, file_action, fsync, parquet, table_state
 from headgate.storage.delta.commit_mark import marked_with, undo_mark
 from headgate.storage.delta.file_action import Action
@@ -365,6 +366,9 @@ def write_difference(engine: Engine, relation: Relation, before: TableState, aft
             size += file.size
         else:
             data_location.remove(target / file.name)
+    if count and engine.durable:  # of several files, a stream would not miss one that a power failure has lost
+        with step(Step.SYNC):
+            fsync.sync_new_folder(engine.path(key), target)
     return count, size
 
 

@@ -2,10 +2,10 @@
 
 Spark and pyarrow leave their files in the operating system's cache; only DuckDB's commit is fsynced. So that neither survives a power
 failure that its data did not survive, `sync_files` is called for a transaction's staged files, `sync_version` for a version's own files,
-and `sync_checkpoint` for a checkpoint of its log. Spark writes a checksum next to each file (``.<name>.crc``), without which the file
-cannot be read: it is fsynced too. The setting `fsync` disables this, as in PostgreSQL. Called by `transaction`, `intent`,
-`delta_checkpoint` and, for single files, `backup`. Only local files are fsynced here; a write that an object store has acknowledged is
-durable.
+`sync_checkpoint` for a checkpoint of its log, and `sync_new_folder` for the differences that another writer's version makes. Spark writes
+a checksum next to each file (``.<name>.crc``), without which the file cannot be read: it is fsynced too. The setting `fsync` disables this,
+as in PostgreSQL. Called by `transaction`, `intent`, `foreign_writer`, `delta_checkpoint` and, for single files, `backup`. Only local files
+are fsynced here; a write that an object store has acknowledged is durable.
 """
 
 from __future__ import annotations
@@ -49,6 +49,13 @@ def sync_version(table: DataPath, version: int) -> None:
 def sync_checkpoint(files: Iterable[DataPath]) -> None:
     """Fsync the files of a checkpoint of a Delta log, and their folder."""
     _sync_all(file for file in files if isinstance(file, Path))
+
+
+def sync_new_folder(table: DataPath, folder: DataPath) -> None:
+    """Fsync the files of a new folder below a table's, and the folders from it up to the table's."""
+    if isinstance(table, Path) and isinstance(folder, Path):
+        files = [file for file in folder.iterdir() if not file.name.startswith(".")]
+        _sync_all(files, {above for above in (folder, *folder.parents) if above.is_relative_to(table)})
 
 
 def _sync_all(files: Iterable[Path], above: Iterable[Path] = ()) -> None:
