@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psycopg
 import pyarrow as pa
 import pytest
 from tests.conftest import until
@@ -56,6 +57,24 @@ def test_failing_transaction_can_be_skipped(publisher, subscriber) -> None:
     assert subscriber.sql("SELECT id, b FROM t ORDER BY id") == "1|a\n2|mine\n3|c"
     assert subscriber.log.matching(f"logical replication completed skipping transaction at LSN {finish}")
     assert subscriber.of_subscription("subskiplsn") == "0/0"
+
+
+def test_sync_worker_skips_a_transaction_while_it_catches_up(publisher, subscriber) -> None:
+    publisher.sql(f"{TABLE}; INSERT INTO t VALUES (1, 'a'); CREATE PUBLICATION p FOR TABLE t")
+    subscriber.sql(f"{TABLE}; INSERT INTO t VALUES (2, 'mine')")
+    with psycopg.connect(subscriber.conninfo) as blocker:
+        blocker.execute("LOCK TABLE t")  # the copy waits, and the apply worker passes the transactions
+        subscriber.sql(publisher.subscription())
+        slots = "SELECT count(*) FROM pg_replication_slots WHERE database = current_database() AND slot_name LIKE '%_sync_%'"
+        until(lambda: publisher.sql(slots) == "1", "the sync worker has no slot")
+        publisher.sql("INSERT INTO t VALUES (2, 'theirs'); INSERT INTO t VALUES (3, 'c')")
+        publisher.wait_confirmed()
+    finish = subscriber.log.error("duplicate key value").context.rsplit(" ", 1)[1]
+    subscriber.sql(f"ALTER SUBSCRIPTION s SKIP (lsn = '{finish}')")
+    subscriber.wait(READY, "t")
+    assert subscriber.sql("SELECT id, b FROM t ORDER BY id") == "1|a\n2|mine\n3|c"
+    assert subscriber.of_subscription("subskiplsn") == "0/0"
+    assert not subscriber.log.matching('skip-LSN of subscription "s" cleared')
 
 
 def test_skip_lsn_that_does_not_match_is_cleared_with_a_warning(publisher, subscriber) -> None:

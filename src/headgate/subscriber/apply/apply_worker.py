@@ -10,12 +10,9 @@ import contextlib
 import dataclasses
 import logging
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from headgate.catalog.catalog import Catalog
-from headgate.catalog.cursor import CatalogCursor
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.replication import origin as origins
@@ -28,6 +25,7 @@ from headgate.lsn import INVALID, Lsn
 from headgate.pgoutput import message as m
 from headgate.sql.names import quote_ident
 from headgate.subscriber import advice
+from headgate.subscriber.apply import skip
 from headgate.subscriber.apply.apply import Applier
 from headgate.subscriber.apply.evolution import DescribedTable, Follower
 from headgate.subscriber.apply.prepared import ReceivedPrepared
@@ -181,7 +179,7 @@ class ApplyWorker(Worker):
             return True
         rest = segment
         if self.subscription.skip_lsn != INVALID:
-            left = _skip_transaction(self.catalog, self.subscription, self.applier, segment, self.applied)
+            left = skip.skip_transaction(self.catalog, self.subscription, self.applier, segment, self.applied)
             self.subscription = dataclasses.replace(self.subscription, skip_lsn=INVALID)
             if left is None:
                 self.spool.release_oldest()
@@ -260,11 +258,11 @@ class ApplyWorker(Worker):
         skip_lsn, mark = self.subscription.skip_lsn, segment.mark
         skipped = isinstance(mark, m.Prepare) and skip_lsn == mark.prepare_lsn
         if skipped:
-            _log_skip(skip_lsn)
+            skip.log_start(skip_lsn)
         self._prepared.handle(segment, skipped=skipped)
         if skip_lsn != INVALID:
             finish = Lsn(mark.prepare_lsn) if isinstance(mark, m.Prepare) else segment.end
-            _clear_skip(self.catalog, self.subscription, finish)
+            skip.finish_skip(self.catalog, self.subscription, finish)
             self.subscription = dataclasses.replace(self.subscription, skip_lsn=INVALID)
         self.applied(segment.end)
         self.spool.release_oldest()
@@ -425,45 +423,4 @@ def refuse_stopped(cursor: Cursor, subscription: Subscription) -> None:
     text = "logical replication apply worker for subscription {} will not start because the subscription was {} during startup"
     raise StreamEndError(
         "55000", text.format(subscription.oid, "removed") if current is None else text.format(f'"{subscription.name}"', "disabled")
-    )
-
-
-def _skip_transaction(
-    catalog: Catalog, subscription: Subscription, applier: Applier, segment: Segment, applied: Callable[[Lsn], None]
-) -> Segment | None:
-    """Handle the first transaction of a segment while SKIP is set. Return the remaining segment to apply, or None."""
-    first, rest = segment.split(1)
-    finish, end = Lsn(first.transactions.commit_lsn[0]), Lsn(first.transactions.end_lsn[0])
-    if finish == subscription.skip_lsn:
-        _log_skip(finish)
-        applier.learn(first)
-
-        def skip(cursor: CatalogCursor) -> None:
-            subscriptions.change(cursor, subscription.oid, skip_lsn=INVALID)
-            origins.advance(cursor, applier.stream.origin, end)
-
-        catalog.change(skip)
-        applied(end)
-        _log.info("logical replication completed skipping transaction at LSN %s", finish)
-    else:
-        applier.apply(first, applied)
-        _clear_skip(catalog, subscription, finish)
-    return rest if len(rest.transactions) else None
-
-
-def _log_skip(finish: Lsn) -> None:
-    """Log that a transaction is being skipped."""
-    _log.info("logical replication starts skipping transaction at LSN %s", finish)
-
-
-def _clear_skip(catalog: Catalog, subscription: Subscription, finish: Lsn) -> None:
-    """Clear the setting after a transaction has finished at `finish`. Log a warning if that is not the transaction to skip."""
-    catalog.change(lambda cursor: subscriptions.change(cursor, subscription.oid, skip_lsn=INVALID))
-    if finish == subscription.skip_lsn:
-        _log.info("logical replication completed skipping transaction at LSN %s", finish)
-        return
-    _log.warning(
-        'skip-LSN of subscription "%s" cleared',
-        subscription.name,
-        extra={"detail": f"Remote transaction's finish WAL location (LSN) {finish} did not match skip-LSN {subscription.skip_lsn}."},
     )

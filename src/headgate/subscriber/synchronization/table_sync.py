@@ -51,6 +51,7 @@ from headgate.lsn import INVALID, Lsn
 from headgate.subscriber.apply import evolution
 from headgate.subscriber.apply.apply import Applier
 from headgate.subscriber.apply.evolution import Follower
+from headgate.subscriber.apply.skip import skip_transaction
 from headgate.subscriber.apply.stream import AppliedStream
 from headgate.subscriber.subscription_statistics import Counters
 from headgate.subscriber.synchronization.initial_copy import InitialCopy
@@ -59,6 +60,7 @@ from headgate.walreceiver import definition
 from headgate.walreceiver.connection import PublisherConnection, literal
 from headgate.walreceiver.receiver import StreamEndError
 from headgate.walreceiver.remote import PublishedTable, RemoteRelation
+from headgate.walreceiver.segment import Segment
 from headgate.walreceiver.waker import Waker
 
 if TYPE_CHECKING:
@@ -278,12 +280,21 @@ class SyncWorker(Worker):
                     continue
                 count = int(np.searchsorted(segment.transactions.end_lsn, int(target), side="left")) + 1
                 part = segment if count >= len(segment.transactions) else segment.split(count)[0]
-                applier.apply(part, self.applied)
+                if (rest := self._skip(applier, part)) is not None:
+                    applier.apply(rest, self.applied)
                 self.spool.release_oldest()
         finally:
             receiver.stop()
             self.spool.close()
         return position
+
+    def _skip(self, applier: Applier, segment: Segment) -> Segment | None:
+        """Handle the first transaction of a segment if SKIP is set. Return the remaining segment to apply, or None."""
+        with contextlib.closing(self.catalog.cursor()) as cursor:
+            subscription = subscriptions.find(cursor, self.subscription.oid)
+        if subscription is None or subscription.skip_lsn == INVALID:
+            return segment
+        return skip_transaction(self.catalog, subscription, applier, segment, self.applied)
 
     def _finish(self, end: Lsn) -> None:
         """Go from CATCHUP to SYNCDONE. The state is made durable first; then the slot is dropped, and after it the origin."""
