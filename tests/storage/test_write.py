@@ -147,7 +147,7 @@ def test_file_whose_first_column_ascends_is_marked_as_sorted(tmp_path: Path, val
 
 @given(st.data())
 def test_statistics_of_a_file_do_not_depend_on_how_it_is_divided(data: st.DataObject) -> None:
-    texts = st.one_of(st.none(), st.text(max_size=40))
+    texts = st.one_of(st.none(), st.text(max_size=40), st.text("a\U0010ffff", min_size=32, max_size=40))
     moments = st.one_of(st.none(), st.datetimes())
     floats = st.one_of(st.none(), st.floats(width=32))
     values = data.draw(st.lists(st.tuples(texts, moments, floats), min_size=1, max_size=12))
@@ -158,3 +158,5 @@ def test_statistics_of_a_file_do_not_depend_on_how_it_is_divided(data: st.DataOb
     pieces = [piece for piece in (rows.slice(0, cut), rows.slice(cut)) if piece.num_rows]
     merged = parquet.merge_statistics([parquet.statistics(piece, {}) for piece in pieces])
     assert merged == parquet.statistics(rows, {})
+    for text in rows["s"].drop_null().to_pylist():
+        assert merged.least["s"] <= text <= merged.most["s"]

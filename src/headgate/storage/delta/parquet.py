@@ -284,11 +284,19 @@ def _bounds(column: pa.ChunkedArray) -> tuple[Bound, Bound] | None:
     least, most = pc.min_max(column).values()
     low, high = least.as_py() if not pa.types.is_date(kind) else least, most.as_py() if not pa.types.is_date(kind) else most
     if isinstance(low, str):
-        return (low[:_STATS_LENGTH], high) if len(high) <= _STATS_LENGTH else (low[:_STATS_LENGTH], high[:_STATS_LENGTH] + _LAST)
+        return low[:_STATS_LENGTH], _rounded_up(high)
     if pa.types.is_date(kind):
         days = least.cast(pa.int32()).as_py(), most.cast(pa.int32()).as_py()
         return (_day(days[0]), _day(days[1])) if all(-719162 <= day <= 2932896 for day in days) else None
     return low, high
+
+
+def _rounded_up(text: str) -> str:
+    """Return the text if it is short, and otherwise a greater one: its first characters, and one more U+10FFFF than follow them."""
+    if len(text) <= _STATS_LENGTH:
+        return text
+    rest = text[_STATS_LENGTH:]
+    return text[:_STATS_LENGTH] + _LAST * (len(rest) - len(rest.lstrip(_LAST)) + 1)
 
 
 def to_json(stats: Statistics) -> str:
