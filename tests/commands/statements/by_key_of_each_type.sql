@@ -2,7 +2,7 @@
 CREATE TABLE keys (n numeric, c char(4), v varchar(3), u uuid, d date, f float8, PRIMARY KEY (n, c), UNIQUE (v), UNIQUE (u, d), UNIQUE (f));
 INSERT INTO keys SELECT g + 0.50, 'k' || g % 100, g, md5(g::text)::uuid, date '2000-01-01' + g, g / 2.0 FROM generate_series(1, 999) g;
 INSERT INTO keys SELECT g, 'n', NULL, md5(g::text)::uuid, date '2000-01-01' + g, NULL FROM generate_series(1000, 4000) g;
-INSERT INTO keys VALUES ('NaN', 'n', 'NaN', NULL, 'infinity', 'NaN'), (0.0, 'n', 'o', NULL, '-infinity', '-0');
+INSERT INTO keys VALUES ('NaN', 'n', 'NaN', NULL, 'infinity', 'NaN'), (0.0, 'n', 'o', NULL, '-infinity', '-0'), (5000, 'n', 'x ', NULL, NULL, NULL);
 SELECT * FROM keys WHERE n = 7.5 AND c = 'k7';
 SELECT n FROM keys WHERE n = 7.500 AND c = 'k7  '::char(6);
 SELECT n FROM keys WHERE n = 1000 AND c IN ('n', 'm');
@@ -10,6 +10,7 @@ SELECT n FROM keys WHERE n = 'NaN' AND c = 'n';
 SELECT n FROM keys WHERE n = 0 AND c = 'n';
 SELECT n FROM keys WHERE v = '12';
 SELECT n FROM keys WHERE v = '1234';
+SELECT n FROM keys WHERE v::bpchar = 'x'::text::bpchar;
 SELECT n FROM keys WHERE v IS NULL AND n = 1000 AND c = 'n';
 SELECT n FROM keys WHERE u = md5('5')::uuid AND d = '2000-01-06';
 SELECT n FROM keys WHERE u = 'e4da3b7f-bbce-2345-d777-2b0674a318d5' AND d = '2000-01-06';

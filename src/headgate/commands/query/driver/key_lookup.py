@@ -177,10 +177,20 @@ def _fix(bound: Expression, by_key: dict[str, Column], fixed: dict[int, list[str
 
 
 def _column(node: Expression, by_key: dict[str, Column]) -> Column | None:
-    """Return the column that one side of a condition references, also through a cast that does not change the stored value."""
-    while type(node) is Relabel:
-        node = node.arg
-    return by_key.get(node.key) if isinstance(node, ColumnRef) and node.attnum > 0 and not node.levels_up else None
+    """Return the column that one side of a condition references, also through a cast that does not change the stored value.
+
+    A cast of varchar to char(n) changes the comparison: it ignores trailing blanks, which the index distinguishes.
+    """
+    inner = node
+    while type(inner) is Relabel:
+        inner = inner.arg
+    if _is_padded(inner) != _is_padded(node):
+        return None
+    return by_key.get(inner.key) if isinstance(inner, ColumnRef) and inner.attnum > 0 and not inner.levels_up else None
+
+
+def _is_padded(node: Expression) -> bool:
+    return registry.known().base(node.type.oid)[0] == registry.BPCHAR
 
 
 def _items(node: Expression) -> Iterable[Expression]:
