@@ -219,6 +219,8 @@ def test_table_that_is_being_copied_is_not_reported_as_different(
         assert subscriber.rows(VERIFY) == ["public|other|equal||", "public|t|skipped||it is being copied", "public|u|equal||"]
         assert len(set(re.findall(r'CREATE_REPLICATION_SLOT "(\w*verify\w*)"', postgres.log()[log_length:]))) == 3
         command = [*HEADGATE, "verify", "-D", str(node.data), "-d", subscriber.name, "s"]
+        compared = subprocess.run([*command, "--no-wait"], capture_output=True, text=True)
+        assert (compared.returncode, compared.stdout.splitlines()[-1]) == (2, "compared 2 tables, skipped 1: all rows are equal")
         waiting = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert waiting.stdout is not None
         assert waiting.stdout.readline() == "s: waiting for 1 table that is being copied or reconciled (public.t)\n"

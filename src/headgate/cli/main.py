@@ -243,7 +243,9 @@ def tables(
         listing.tables(directory, command_line, username, database, as_json=as_json, as_sql=as_sql)
 
 
-@app.command(help="Compare subscribed tables with their publishers at one LSN, without stopping either (exit code 1: rows differ).")
+@app.command(
+    help="Compare subscribed tables with their publishers, without stopping either (exit code 1: rows differ; 2: a table was skipped)."
+)
 def verify(
     subscription: Annotated[str | None, typer.Argument(metavar="[SUBSCRIPTION]", help="Compare only this subscription.")] = None,
     table: Annotated[str | None, typer.Argument(metavar="[TABLE]", help="Compare only this table.")] = None,

@@ -2,7 +2,7 @@
 
 Called by `main`. Prints a line for each table, with its rows, ranges and seconds, one more for each row that differs (its key, the columns,
 with --values the values of both sides), and finally the number of compared tables. Exit code 1 if rows differ (with --repair: still
-differ), else 0. A table that was not compared is listed and does not count as compared.
+differ), otherwise 2 if a table was not compared, otherwise 0.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def verify(
     with_values: bool = False,
     wait: bool = True,
 ) -> None:
-    """Print the differences of one subscription, or of all enabled ones. Raise Exit(1) if there are any.
+    """Print the differences of one subscription, or of all enabled ones. Raise Exit(1) if there are any, Exit(2) if a table was skipped.
 
     `wait`: wait first until no table is being copied or reconciled. `with_values`: print the values of both sides. `repair`: reconcile the
     tables that differ (`headgate.reconcile()`), wait for that, and compare them again.
@@ -90,6 +90,8 @@ def verify(
         out(_summary([row for row in results if row.key is None]))
     if any(row.result not in ("equal", "skipped") for row in results):
         raise typer.Exit(1)
+    if any(row.result == "skipped" for row in results):
+        raise typer.Exit(2)
 
 
 def _compare(opened: Opened, subscription: str, table: str | None, tell: Callable[[str], None], *, with_values: bool) -> list[ComparedRow]:
@@ -146,8 +148,12 @@ def _repair(opened: Opened, subscription: str, tables: Sequence[str], tell: Call
 
 def _summary(tables: Sequence[ComparedRow]) -> str:
     results = Counter(row.result for row in tables)
-    summary = ", ".join(f"{results[result]} {result}" for result in sorted(results) if result != "equal")
-    return f"compared {count(len(tables), 'table')}: {summary or 'all rows are equal'}"
+    skipped = results.pop("skipped", 0)
+    differences = ", ".join(f"{results[result]} {result}" for result in sorted(results) if result != "equal")
+    compared = f"compared {count(results.total(), 'table')}"
+    if not results:
+        return f"{compared}, skipped {skipped}" if skipped else compared
+    return f"{compared}{f', skipped {skipped}' if skipped else ''}: {differences or 'all rows are equal'}"
 
 
 def _line(row: ComparedRow) -> str:
