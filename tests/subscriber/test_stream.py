@@ -329,6 +329,33 @@ def test_subscription_can_be_dropped_while_a_table_becomes_ready(publisher, spar
     assert subscriber.sql("SELECT count(*) FROM pg_subscription_rel") == "0"
 
 
+def test_table_can_leave_the_subscription_while_its_sync_commits(publisher, subscriber) -> None:
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    publisher.sql("CREATE TABLE u(a int PRIMARY KEY); INSERT INTO u VALUES (1), (2); CREATE PUBLICATION p FOR TABLE u")
+    subscriber.sql("CREATE TABLE u(a int PRIMARY KEY)")
+    with (
+        ThreadPoolExecutor(1) as executor,
+        psycopg.connect(subscriber.conninfo, autocommit=True) as session,
+        psycopg.connect(subscriber.conninfo) as copy_blocker,
+        psycopg.connect(publisher.conninfo) as refresh_blocker,
+    ):
+        copy_blocker.execute("LOCK TABLE u")
+        subscriber.sql(publisher.subscription())
+        until(lambda: subscriber.sql(waiting) == "1", "the copy does not wait for its table")
+        publisher.sql("ALTER PUBLICATION p DROP TABLE u")
+        refresh_blocker.execute("LOCK TABLE pg_publication_rel")
+        refresh = executor.submit(session.execute, "ALTER SUBSCRIPTION s REFRESH PUBLICATION")
+        until(lambda: publisher.sql(waiting) == "1", "REFRESH does not read the publications")
+        copy_blocker.commit()
+        subscriber.wait(
+            f"SELECT count(*) FROM pg_replication_origin WHERE roname LIKE 'pg\\_{subscriber.of_subscription('s.oid')}\\_%'", "0"
+        )
+        refresh_blocker.commit()
+        refresh.result()
+    assert subscriber.sql("SELECT count(*) FROM pg_subscription_rel") == "0"
+    assert publisher.sql("SELECT count(*) FROM pg_replication_slots WHERE database = current_database()") == "1"
+
+
 def test_several_tables_are_synchronized_while_others_stream(publisher, subscriber) -> None:
     names = [f"t{number}" for number in range(6)]
     publisher.sql(

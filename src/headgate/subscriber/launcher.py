@@ -16,11 +16,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from headgate.catalog.physical import Cursor
 from headgate.catalog.replication import origin as origins
 from headgate.catalog.replication import subscription as subscriptions
 from headgate.catalog.replication.subscription import COPIED, Subscription
 from headgate.catalog.security import role as roles
 from headgate.errors import PostgresError
+from headgate.failpoint import Step
 from headgate.lsn import Lsn
 from headgate.subscriber.apply.apply_worker import ApplyWorker
 from headgate.subscriber.host import Host
@@ -77,6 +79,8 @@ class Launcher:
         """Subscriptions whose workers a command has stopped (`hold`)."""
         self._held_tables: set[tuple[int, int]] = set()
         """Tables of subscriptions whose sync worker a command has stopped (`hold_table`)."""
+        self._states = threading.Lock()
+        """Held while an apply worker writes the state of a table, and while `hold_table` begins."""
         self._refused: dict[tuple[int, int | None], str] = {}
         """The setting whose limit prevents the worker of a subscription, or of one of its tables, from starting."""
         self._last_start: dict[int, float] = {}
@@ -141,13 +145,20 @@ class Launcher:
     def hold_table(self, subscription: int, relation: int, check: Callable[[], None] = lambda: None) -> None:
         """Stop the sync worker of a table, if there is one, and wait for it (`check` as in `hold`). None is started until `release_table`.
 
-        REFRESH removes the table. A worker that is started before that commits would fail, or leave its slot.
+        REFRESH removes the table. A worker that is started before that commits would fail, or leave its slot. Until `release_table` no
+        worker writes the table's state. PostgreSQL locks pg_subscription_rel.
         """
-        with self._lock:
+        with self._states, self._lock:
             self._held_tables.add((subscription, relation))
         sync = self.sync_of(subscription, relation)
         if sync is not None:
             sync.stop(check=check)
+
+    def write_state(self, subscription: int, relation: int, write: Callable[[Cursor], bool]) -> bool:
+        """Write the state of a table in a catalog transaction, for an apply worker. Return False if a command holds the table."""
+        with self._states:
+            is_held = (subscription, relation) in self._held_tables
+            return not is_held and self.host.catalog.change(write, Step.SYNCHRONIZATION)
 
     def release_table(self, subscription: int, relation: int) -> None:
         """End `hold_table`: the table is synchronized again if it is still in the subscription."""

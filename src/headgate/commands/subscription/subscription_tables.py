@@ -165,23 +165,37 @@ def refresh(
     session: Session, transaction: Transaction, connection: PublisherConnection, subscription: Subscription, state: SyncState
 ) -> None:
     """Add and remove tables of the subscription so that they match its publications."""
+    published = _published_tables(connection, subscription)
+    _hold_unpublished(session, transaction, subscription, published)
     cursor = transaction.cursor
     members = {member.relation: member for member in subscriptions.tables(cursor, subscription.oid)}
     _warn_of_origins(session, connection, subscription, state, _names(cursor, subscription))
-    published = {relation.oid for relation in _add(session, transaction, subscription, _published_tables(connection, subscription), state)}
+    local_oids = {relation.oid for relation in _add(session, transaction, subscription, published, state)}
     for oid, member in members.items():
-        if oid in published:
+        if oid in local_oids:
             continue
-        release = functools.partial(session.parts.launcher.release_table, subscription.oid, oid)
-        session.after_commit(release)
-        session.after_rollback(release)
-        session.parts.launcher.hold_table(subscription.oid, oid, session.check_cancel)
         subscriptions.drop_table(cursor, subscription.oid, oid)
         origin = f"pg_{subscription.oid}_{oid}"
         has_slot = member.state not in COPIED or origins.find(cursor, origin) is not None  # an origin is dropped after its sync slot
         origins.drop(cursor, origin, missing_ok=True)
         if has_slot:
             connection.drop_slot(session.parts.launcher.sync_slot_name(subscription.oid, oid), missing_ok=True)
+
+
+def _hold_unpublished(session: Session, transaction: Transaction, subscription: Subscription, published: _Published) -> None:
+    """Stop the sync workers of tables that are to be removed, before the catalog is read. Otherwise their last writes would conflict."""
+    names = {(table.schema, table.name) for table in published.tables}
+    oids = [member.relation for member in subscriptions.tables(transaction.cursor, subscription.oid)]
+    titles = subscriptions.titles(transaction.cursor, subscription.database, oids)
+    launcher = session.parts.launcher
+    unpublished = [oid for oid in oids if titles.get(oid) not in names]
+    for oid in unpublished:
+        release = functools.partial(launcher.release_table, subscription.oid, oid)
+        session.after_commit(release)
+        session.after_rollback(release)
+        launcher.hold_table(subscription.oid, oid, session.check_cancel)
+    if unpublished:
+        transaction.plan_again()
 
 
 def copy_differences(cursor: Cursor, subscription: Subscription) -> None:

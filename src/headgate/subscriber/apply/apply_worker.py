@@ -20,7 +20,6 @@ from headgate.catalog.replication import subscription as subscriptions
 from headgate.catalog.replication import subscription_history, subscription_resync
 from headgate.catalog.replication.subscription import Subscription, SubscriptionRel, SyncState
 from headgate.errors import PostgresError, Severity
-from headgate.failpoint import Step
 from headgate.lsn import INVALID, Lsn
 from headgate.pgoutput import message as m
 from headgate.sql.names import quote_ident
@@ -359,7 +358,7 @@ class ApplyWorker(Worker):
             transaction.rollback()
 
     def _as_new(self, relation: int) -> SubscriptionRel | None:
-        """Go from state r or s to i. Return None if the slot of an earlier sync is left, or the table has been removed.
+        """Go from state r or s to i. Return None if the slot of an earlier sync is left, or the table has been or is being removed.
 
         The table is synchronized by its difference if no session has requested a method.
         """
@@ -371,7 +370,7 @@ class ApplyWorker(Worker):
             subscription_resync.take_difference(cursor, subscription.database, subscription.oid, relation)
             return True
 
-        return again if self.catalog.change(take, Step.SYNCHRONIZATION) else None
+        return again if self.launcher.write_state(subscription.oid, relation, take) else None
 
     def _synchronize_again(self, relation: int) -> None:
         """Synchronize a table again, whose columns the stream does not determine, after the slot of an earlier sync has been dropped."""
@@ -391,8 +390,8 @@ class ApplyWorker(Worker):
         position = self.progress.flushed
         if rel.lsn is not None and position >= rel.lsn:
             ready = dataclasses.replace(rel, state=SyncState.READY, lsn=position)
-            self.catalog.change(lambda cursor: subscriptions.set_table(cursor, ready), Step.SYNCHRONIZATION)
-            if self.follower.is_complete:
+            is_written = self.launcher.write_state(rel.subscription, rel.relation, lambda cursor: subscriptions.set_table(cursor, ready))
+            if is_written and self.follower.is_complete:
                 self.follower.add_pending(self._tables_to_check(rel.relation), position)
 
     def _lead(self, sync: SyncWorker) -> None:
