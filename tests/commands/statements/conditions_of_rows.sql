@@ -27,3 +27,12 @@ delete from cs where at < now() - interval '1 hour';
 delete from cs where length(kind) > 100 or now() < '2000-01-01';
 select count(*) from cs where u <= now();
 drop table cs;
+-- Rows are sorted and compared field by field, not as texts.
+CREATE TABLE n (a int, b numeric);
+INSERT INTO n VALUES (9, 1.0), (10, 2), (9, 1.00);
+SELECT row(a, b) AS r FROM n WHERE b <> 1.0 OR scale(b) = 1 ORDER BY r DESC;
+SELECT r FROM (SELECT row(a) AS r FROM n GROUP BY a) s ORDER BY r;
+SELECT count(DISTINCT row(a, b)) FROM n;
+SELECT count(*) FROM (SELECT DISTINCT row(a, row(b)) FROM n) s;
+SELECT count(*) FROM (SELECT row(a, b) FROM n UNION SELECT row(9, 1.000)) s;
+DROP TABLE n;

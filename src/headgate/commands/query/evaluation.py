@@ -93,6 +93,8 @@ class Evaluation:
         """The columns of the tables in FROM, by the key of their whole rows."""
         self._subqueries: dict[str, Column] = {}
         self._tests: dict[int, SubLink] = {}
+        self.row_keys: set[str] = set()
+        """The keys of columns that have the sort keys of rows."""
         self.restricted: dict[str, PostgresError] = {}
         """Columns (by key) that the role may not read, with the error to raise."""
         self.named: set[str] = set()
@@ -187,8 +189,8 @@ class Evaluation:
     def sort_key(self, expression: Expression) -> Column:
         """Return a Column whose order and equality are those of the expression's values in PostgreSQL."""
         prepared = self.prepare(expression)
-        if isinstance(prepared, ColumnRef) and prepared.type.oid == registry.RECORD:
-            return self._place(prepared)  # the planner has already put the sort key there
+        if isinstance(prepared, ColumnRef) and prepared.key in self.row_keys:
+            return self._place(prepared)
         return compiler.sort_key(prepared, self.places(prepared), self.time)
 
     def set_of(self, expression: FuncExpr) -> set_returning.Set:

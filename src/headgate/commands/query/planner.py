@@ -287,10 +287,10 @@ class Planner:
         frame, query, select = self._called_late(source.frame, query, select)
         plan, placed = self._project(frame, query, select)
         sorts, on = placed[: len(query.sorts)], placed[len(query.sorts) :]
-        if on:
+        if select.distinct:
+            plan = ordering.distinct(self, plan, [item.expression for item in on])
+        elif on:
             plan = ordering.distinct_on(self, plan, on, sorts)
-        elif select.distinct:
-            plan = ordering.distinct(self, plan)
         return ordering.limit(self, ordering.sort(self, plan, sorts), query.limit, sorts)
 
     def where(self, node: pb.DeleteStmt | pb.UpdateStmt, source: Source, scope: Scope) -> Source:
@@ -367,7 +367,7 @@ class Planner:
         return frame, replace(query, sorts=(), limit=limit), replace(select, targets=tuple(targets))
 
     def _project(self, frame: DataFrame, query: Query, select: Select) -> tuple[Plan, list[Sort]]:
-        """Project the SELECT list. Sort expressions (also of DISTINCT ON) that are not targets become additional columns of the frame."""
+        """Project the SELECT list. Sort expressions (also of DISTINCT) that are not targets become additional columns of the frame."""
         targets: Sequence[SelectItem] = select.targets
         sorts, on = query.sorts, select.on
         if function_scan.has_sets(targets):
@@ -385,15 +385,19 @@ class Planner:
         sorts, on = (tuple(replace(sort, expression=same.get(sort.expression, sort.expression)) for sort in items) for items in (sorts, on))
         frame, sort_keys = row_by_row.settled(self.evaluation, frame, [sort.expression for sort in (*sorts, *on)])
         placed_sorts = [replace(sort, expression=key) for sort, key in zip((*sorts, *on), sort_keys, strict=True)]
+        if select.distinct:
+            placed_sorts += [Sort(target.expression, descending=False, nulls_first=False) for target in targets]
         columns = query.columns
         by_target = {target.expression: column for target, column in zip(targets, columns, strict=True)}
         extra: list[Column] = []
         placed: list[Sort] = []
         for sort in placed_sorts:
+            row = sort.expression.type.oid == registry.RECORD
             column = by_target.get(sort.expression)
-            if column is None:
+            if column is None or (row and column.key not in self.evaluation.row_keys):
                 key = self.key("sort")
-                row = sort.expression.type.oid == registry.RECORD
+                if row:
+                    self.evaluation.row_keys.add(key)
                 extra.append((self.evaluation.sort_key if row else self.column)(sort.expression).alias(key))
                 column = by_target[sort.expression] = PlanColumn("", sort.expression.type, key)
             placed.append(replace(sort, expression=reference(column)))

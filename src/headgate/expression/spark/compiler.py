@@ -123,8 +123,7 @@ def condition(expression: n.Expression, columns: Mapping[str, Column], session: 
 def sort_key(expression: n.Expression, columns: Mapping[str, Column], session: SessionTime | None = None) -> Column:
     """Return a Column that orders, groups and joins as PostgreSQL orders the expression's type (1.0 and 1.00 are equal)."""
     with planning(session):
-        value = plan(expression)
-        key = row_value.key(value) if value.fields else equal_keys(value, expression.type)
+        key = row_value.sort_key(plan(expression), expression.type)
     return settle(key)(Env(columns))
 
 

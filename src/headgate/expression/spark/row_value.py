@@ -5,7 +5,9 @@ Called by `compiler` and `implementation.json`. A row is represented by the text
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -17,9 +19,9 @@ from headgate.expression.spark import session_time
 from headgate.expression.spark.array_element import as_item, plain
 from headgate.expression.spark.cast import text_form
 from headgate.expression.spark.comparison import equal_keys
-from headgate.expression.spark.value import BOOL, TEXT, Env, Field, Make, Rep, Value, rep_of, settle
+from headgate.expression.spark.value import BOOL, BYTES, TEXT, Env, Field, Make, Rep, Value, rep_of, settle
 from headgate.expression.spark.vectorised import call
-from headgate.types import registry
+from headgate.types import order, registry
 from headgate.types.text import record, text
 from headgate.types.text_column import TextSettings
 
@@ -158,7 +160,7 @@ def document(value: Value, kind: TypeRef) -> Value:
 def key(value: Value) -> Value:
     """Return a struct that orders and compares as record_cmp does: field by field, NULLs last."""
     fields, present = split(value)
-    keys = [settle(equal_keys(field.value, field.type)) for field in fields]
+    keys = [settle(sort_key(field.value, field.type)) for field in fields]
 
     def make(env: Env) -> Column:
         parts = [part for field_key in keys for column in [field_key(env)] for part in (F.isnull(column), column)]
@@ -166,6 +168,40 @@ def key(value: Value) -> Value:
         return whole if present is None else F.when(F.isnotnull(present(env)), whole)
 
     return Value(ROW, make)
+
+
+def sort_key(value: Value, kind: TypeRef) -> Value:
+    """Return a value that orders, groups and joins as values of a type do, rows included."""
+    if value.fields:
+        return key(value)
+    return _key_of_text(value, kind) if kind.oid == registry.RECORD and kind.fields else equal_keys(value, kind)
+
+
+def _key_of_text(value: Value, kind: TypeRef) -> Value:
+    """Return the bytes by which rows order (record_cmp), of rows that are only known as text: those of a subquery."""
+    return call(_key_of_row, BYTES, [value], prefix=(_shape(kind),), raises=False)
+
+
+Shape: TypeAlias = "tuple[int | Shape, ...]"
+"""The types of the fields of a row. A field that is a row has a shape itself."""
+
+
+def _shape(kind: TypeRef) -> Shape:
+    """Return the shape of a row. Raise 0A000 for a field whose values cannot be compared by their texts."""
+    forms = session_time.forms()
+    for _, field in kind.fields:
+        if field.oid == registry.RECORD and field.fields:
+            continue
+        order.key_of(field.oid)
+        if text.depends_on(field.oid, forms):
+            name = registry.format_type(field.oid)
+            raise not_supported(f"comparison of rows of a subquery with a field of type {name} is not supported with these settings")
+    return tuple(_shape(field) if field.oid == registry.RECORD else field.oid for _, field in kind.fields)
+
+
+def _key_of_row(shape: Shape, row: str) -> bytes:
+    keys = [functools.partial(_key_of_row, field) if isinstance(field, tuple) else order.remembered(field) for field in shape]
+    return order.of_record(record.parse(row, len(shape)), keys)
 
 
 def null_test(value: Value, *, is_null: bool) -> Value:

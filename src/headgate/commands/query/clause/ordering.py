@@ -46,13 +46,14 @@ def plain_equality(kind: TypeRef) -> bool:
     return not stored_as_text(kind.oid, kind.typmod) or (described.one_text and described.key is not None)
 
 
-def distinct(planner: Planner, plan: Plan) -> Plan:
+def distinct(planner: Planner, plan: Plan, values: Sequence[Expression] = ()) -> Plan:
+    """Return one row of each set of equal rows. `values`: what is compared, if it is not the columns."""
     if all(plain_equality(column.type) for column in plan.columns):
         return Plan(plan.frame.select(*[col(column.key) for column in plan.columns]).distinct(), plan.columns)
-    keys = [sort_key(planner, reference(column)) for column in plan.columns]
+    keys = [sort_key(planner, value) for value in values or map(reference, plan.columns)]
     names = [planner.key("equal") for _ in keys]
     frame = plan.frame.select("*", *(key.alias(name) for key, name in zip(keys, names, strict=True))).dropDuplicates(names)
-    return Plan(frame.select(*[col(column.key) for column in plan.columns]), plan.columns)
+    return Plan(frame.drop(*names), plan.columns)
 
 
 def distinct_on(planner: Planner, plan: Plan, on: Sequence[Sort], sorts: Sequence[Sort]) -> Plan:

@@ -21,8 +21,9 @@ from headgate.expression.functions import aggregate, money, numeric
 from headgate.expression.functions.datetime import interval
 from headgate.expression.implementation.aggregate.aggregate import AggregateImplementation, ArrowCall, DuckdbCall
 from headgate.expression.implementation.number.numeric import exactly
+from headgate.expression.spark import row_value
 from headgate.expression.spark.aggregate_call import AggregateCall, Filter
-from headgate.expression.spark.comparison import equal_keys, numeric_key
+from headgate.expression.spark.comparison import numeric_key
 from headgate.expression.spark.value import (  # fmt: skip
     DIGITS,
     FLOAT4,
@@ -57,8 +58,8 @@ def _count(group: AggregateCall) -> Value:
         return Value(INT8, lambda env: env.over(F.count(star(env))))
     if node.distinct and values[0].rep == DIGITS:
         counted = apply_filter(numeric_key(values[0]))
-    elif node.distinct and not sortkey.exact(node.args[0].type.oid, registry.known()):
-        counted = apply_filter(equal_keys(values[0], node.args[0].type).make)
+    elif node.distinct and (group.kinds[0].oid == registry.RECORD or not sortkey.exact(group.kinds[0].oid, registry.known())):
+        counted = apply_filter(row_value.sort_key(values[0], group.kinds[0]).make)
     else:
         counted = apply_filter(settle(values[0]))
     return Value(INT8, lambda env: env.over(F.count_distinct(counted(env)) if node.distinct else F.count(counted(env))))
