@@ -1,4 +1,4 @@
-"""What the interpreter of PL/pgSQL needs of the session in which a function runs.
+"""The interface through which the interpreter of PL/pgSQL uses the session in which a function runs.
 
 `commands.function.host` implements `Host`, and `commands.function.variable_type` implements `Types`.
 """
