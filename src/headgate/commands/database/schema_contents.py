@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -47,15 +48,15 @@ class SchemaContents:
 
     def dependants(self, session: Session) -> list[Dependant]:
         """Return the contents, and the objects that depend on them, in the order of PostgreSQL's messages: the last schema first."""
-        return [dependant for schema in reversed(self.schemas) for dependant in self._dependants(session, schema)]
+        dropped = {relation.oid for _, relation in self.relations}
+        return [dependant for schema in reversed(self.schemas) for dependant in self._dependants(session, schema, dropped)]
 
-    def _dependants(self, session: Session, schema: Namespace) -> list[Dependant]:
+    def _dependants(self, session: Session, schema: Namespace, dropped: AbstractSet[int]) -> list[Dependant]:
         """Return what a schema contains, each object with those that depend on it, by oid.
 
-        A partition of a table that is dropped is dropped with it, and not reported.
+        `dropped`: the relations of all schemas. A partition of one of them is dropped with it, and not reported.
         """
         cursor, on = session.begin_statement().cursor, f"schema {names.quote_ident(schema.name)}"
-        dropped = {relation.oid for _, relation in self.relations}
         groups = dependant_functions.of_reference(session, schema.oid, on)
         for relation in _of(schema, self.relations):
             own = Dependant((1259, relation.oid), dependency.shown(cursor, session.context, relation), on, lambda: None, relation)
