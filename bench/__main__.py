@@ -163,9 +163,11 @@ def measure_memory(report: Report, source: DemoServer, node: DemoNode, changes: 
 
 
 def measure_source(report: Report, node: DemoServer, rows: int, runs: int) -> None:
-    """Measure how fast a node returns published changes as Arrow."""
-    for readers, rates in source_rates.rates(node, rows, runs).items():
+    """Measure how fast a node returns published changes as Arrow, and to Spark."""
+    figures = source_rates.measure(node, rows, runs)
+    for readers, rates in figures.rates.items():
         report.value(f"{rows:,} changes as Arrow: {readers}", f"{statistics.median(rates):,.0f}/s", "1,200,000/s")
+    report.value("restart of a streaming query, until its rows are written", f"{statistics.median(figures.restarts):.2f} s", "")
 
 
 def measure_triggers(report: Report, source: DemoServer, native: DemoServer, node: DemoServer, rows: int, runs: int) -> None:

@@ -1,7 +1,8 @@
-"""Measure how fast a node returns published changes as Arrow, to one, two and four concurrent readers of one log (`gate.log`).
+"""Measure how fast a node returns published changes as Arrow, to concurrent readers of one log (`gate.log`) and to Spark.
 
-Called by `__main__`. A reader copies a range of LSNs (`COPY (SELECT * FROM headgate.changes(…)) TO STDOUT (FORMAT arrow)`) and decodes its
-record batches, as a task of pyspark_headgate does. `headgate.change_ranges` splits the log into one range for each reader.
+Called by `__main__`. One, two and four readers run at once. A reader copies a range of LSNs (`COPY (SELECT * FROM headgate.changes(…)) TO
+STDOUT (FORMAT arrow)`) and decodes its record batches, as a task of pyspark_headgate does. `headgate.change_ranges` splits the log into one
+range for each reader. `spark_source` measures the package itself.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ import io
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from multiprocessing import get_context
 
 import psycopg
 import pyarrow as pa
 
-from bench import gate
+from bench import gate, spark_source
+from bench.replication import Side
 from headgate.cli.demo.servers import DemoServer
 
 Range = tuple[str, str]
@@ -23,22 +26,41 @@ READERS = (1, 2, 4)
 FILTERS = ("none", "simple", "five")
 
 
-def rates(node: DemoServer, rows: int, runs: int) -> dict[str, list[float]]:
-    """Return the changes per second of each run, by filter and number of readers."""
-    by_case: dict[str, list[float]] = {}
-    with gate.log(node, rows) as side, ProcessPoolExecutor(max(READERS), get_context("spawn")) as pool:
-        list(pool.map(_warm, [side.conninfo] * max(READERS)))
+@dataclass(frozen=True)
+class Figures:
+    """Changes per second, and the seconds of restarts of a streaming query, each for every run."""
+
+    rates: dict[str, list[float]]
+    restarts: list[float]
+
+
+def measure(node: DemoServer, rows: int, runs: int) -> Figures:
+    """Read the changes of one log by all readers and queries."""
+    with gate.log(node, rows) as side:
         with psycopg.connect(side.conninfo, autocommit=True) as session:
             start = session.execute("SELECT restart_lsn::text FROM pg_replication_slots LIMIT 1").fetchone()[0]  # type: ignore[index]
             end = session.execute("SELECT pg_current_wal_lsn()::text").fetchone()[0]  # type: ignore[index]
-            for name in FILTERS:
-                for readers in READERS if name == "none" else READERS[:1]:
-                    ranges = f"headgate.change_ranges('{name}', 'changes', '{start}', '{end}', {-(-rows // readers)})"
-                    parts = session.execute(f"SELECT from_lsn::text, to_lsn::text FROM {ranges}".encode()).fetchall()
-                    for _ in range(runs):
-                        began = time.perf_counter()
-                        count = sum(pool.map(_read, [side.conninfo] * len(parts), [name] * len(parts), parts))
-                        by_case.setdefault(f"{name}, {readers} readers", []).append(count / (time.perf_counter() - began))
+            rates = _reader_rates(side, session, (start, end), rows, runs)
+        with spark_source.session() as spark:
+            spark_source.read_seconds(spark, side, "none", (start, end), max(spark_source.TASKS))  # start the workers
+            for tasks in spark_source.TASKS:
+                seconds = [spark_source.read_seconds(spark, side, "none", (start, end), tasks) for _ in range(runs)]
+                rates[f"by Spark, {tasks} tasks"] = [rows / each for each in seconds]
+            return Figures(rates, spark_source.restart_seconds(spark, side, "none", runs))
+
+
+def _reader_rates(side: Side, session: psycopg.Connection, bounds: Range, rows: int, runs: int) -> dict[str, list[float]]:
+    by_case: dict[str, list[float]] = {}
+    with ProcessPoolExecutor(max(READERS), get_context("spawn")) as pool:
+        list(pool.map(_warm, [side.conninfo] * max(READERS)))
+        for name in FILTERS:
+            for readers in READERS if name == "none" else READERS[:1]:
+                ranges = f"headgate.change_ranges('{name}', 'changes', '{bounds[0]}', '{bounds[1]}', {-(-rows // readers)})"
+                parts = session.execute(f"SELECT from_lsn::text, to_lsn::text FROM {ranges}".encode()).fetchall()
+                for _ in range(runs):
+                    began = time.perf_counter()
+                    count = sum(pool.map(_read, [side.conninfo] * len(parts), [name] * len(parts), parts))
+                    by_case.setdefault(f"{name}, {readers} readers", []).append(count / (time.perf_counter() - began))
     return by_case
 
 
