@@ -1,13 +1,17 @@
-"""`headgate register`: the external tables of a Hive metastore and of AWS Glue follow the tables of a publication."""
+"""`headgate register`: the external tables of Unity Catalog, a Hive metastore and AWS Glue follow the tables of a publication."""
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import botocore.session
@@ -17,6 +21,7 @@ from tests.conftest import NodeServer, free_port, until
 from headgate.cli.registration.external_catalog import DEFINITION, SOURCE, ExternalCatalog, ExternalTable
 from headgate.cli.registration.glue import Glue
 from headgate.cli.registration.hive_metastore import _JAVA, HiveMetastore
+from headgate.cli.registration.unity import API, UnityCatalog
 from headgate.storage.spark.application import jars
 
 SITE = """<configuration>
@@ -38,6 +43,9 @@ spark = (
 print(sorted(tuple(row) for row in spark.sql(query).collect()))
 """
 """A user's program that has Spark and the metastore, and does not use headgate."""
+
+ID = {"name": "id", "type": "integer", "nullable": True, "metadata": {}}
+"""A column as Delta's schema has it."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -115,10 +123,64 @@ def glue(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     server.wait()
 
 
-@pytest.fixture(params=["hive", "glue"])
-def registered(request: pytest.FixtureRequest, node: NodeServer) -> Iterator[Registered]:
-    target = request.getfixturevalue("metastore" if request.param == "hive" else "glue")
-    catalog: ExternalCatalog = HiveMetastore(target) if request.param == "hive" else Glue(None)
+@pytest.fixture(scope="module")
+def unity(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a catalog of Unity Catalog. Its server is built from sources, because it is not published as an artifact."""
+    checkout = os.environ.get("UNITY_CATALOG_CHECKOUT")
+    if checkout is None:
+        pytest.skip("UNITY_CATALOG_CHECKOUT does not name a checkout of Unity Catalog v0.5.1")
+    folder, port = tmp_path_factory.mktemp("unity"), free_port()
+    build = [
+        "mvn",
+        "-q",
+        "-B",
+        "-f",
+        str(Path(__file__).parent / "unity/pom.xml"),
+        f"-Dcheckout={checkout}",
+        f"-Doutput={folder / 'built'}",
+    ]
+    classpath = folder / "classpath"
+    subprocess.run([*build, "compile", "dependency:build-classpath", f"-Dmdep.outputFile={classpath}"], check=True, stdout=sys.stderr)
+    shutil.copytree(Path(checkout) / "etc", folder / "etc")  # its settings, relative to its working folder
+    command = ["java", "-cp", f"{folder / 'built/classes'}:{classpath.read_text()}", "io.unitycatalog.server.UnityCatalogServer"]
+    with (folder / "log").open("w") as log:
+        server = subprocess.Popen([*command, "-p", str(port)], stdout=log, stderr=subprocess.STDOUT, cwd=folder)
+    until(lambda: accepts(port), "Unity Catalog does not start", 120)
+    yield f"http://127.0.0.1:{port}/lake"
+    server.kill()
+    server.wait()
+
+
+def ask_unity(address: str, path: str, body: dict[str, Any] | None = None) -> Any:
+    """Send a request to Unity Catalog and return its answer."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(address.removesuffix("/lake") + API + path, data, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request) as answer:
+        return json.load(answer)
+
+
+@pytest.fixture(scope="module")
+def plain_node() -> Iterator[NodeServer]:
+    """A node in a folder without a space. Unity Catalog rejects locations with spaces."""
+    with TemporaryDirectory(prefix="headgate-test-", ignore_cleanup_errors=True) as folder:
+        node = NodeServer(Path(folder))
+        node.create()
+        node.start()
+        yield node
+        node.stop("immediate")
+
+
+@pytest.fixture(params=["hive", "glue", "unity"])
+def registered(request: pytest.FixtureRequest) -> Iterator[Registered]:
+    node = request.getfixturevalue("plain_node" if request.param == "unity" else "node")
+    target = request.getfixturevalue({"hive": "metastore"}.get(request.param, request.param))
+    catalog: ExternalCatalog
+    if request.param == "unity":
+        if all(found["name"] != "lake" for found in ask_unity(target, "/catalogs")["catalogs"]):
+            ask_unity(target, "/catalogs", {"name": "lake"})
+        catalog = UnityCatalog(target)
+    else:
+        catalog = HiveMetastore(target) if request.param == "hive" else Glue(None)
     yield Registered(node, request.param, target, catalog)
     catalog.close()
 
@@ -127,7 +189,7 @@ def test_tables_are_created_changed_and_removed_with_those_of_the_node(registere
     assert registered.run() == (0, [f'registered table "{registered.schema}.t"'], "")
     assert registered.run() == (0, [], "")
     first = registered.catalog.tables(registered.schema)["t"]
-    assert first["spark.sql.sources.provider"] == "delta"
+    assert registered.kind == "unity" or first["spark.sql.sources.provider"] == "delta"
     registered.sql("ALTER TABLE t ADD COLUMN later date; ALTER PUBLICATION p ADD TABLE u")
     assert registered.run()[:2] == (0, [f'changed table "{registered.schema}.t"', f'registered table "{registered.schema}.u"'])
     assert registered.catalog.tables(registered.schema)["t"][DEFINITION] != first[DEFINITION]
@@ -143,7 +205,7 @@ def test_tables_are_created_changed_and_removed_with_those_of_the_node(registere
 
 def test_table_that_the_command_has_not_registered_stays(registered: Registered, tmp_path: Path) -> None:
     registered.catalog.create_schema(registered.schema, "somebody")
-    registered.catalog.put(ExternalTable(registered.schema, "t", tmp_path.as_uri(), (("a", "int"),), {}), exists=False)
+    registered.catalog.put(ExternalTable(registered.schema, "t", tmp_path.as_uri(), (ID,), {}), exists=False)
     code, lines, errors = registered.run()
     assert (code, lines) == (0, [])
     assert "was not registered from this publication, skipping" in errors
@@ -156,7 +218,7 @@ def test_table_that_the_command_has_not_registered_stays(registered: Registered,
 
 
 def test_missing_publication_changes_nothing(registered: Registered) -> None:
-    registered.run()
+    assert registered.run()[0] == 0
     registered.sql("DROP PUBLICATION p")
     assert registered.run() == (1, [], 'headgate: publication "p" does not exist\n')
     assert registered.names() == {"t"}
@@ -188,3 +250,36 @@ def test_columns_of_glue_have_hives_types(node: NodeServer, glue: None) -> None:
     assert columns == {"id": "int", "n": "decimal(10,2)", "at": "timestamp", "tags": "string"}
     path = registered.sql("SELECT path FROM headgate.snapshot() WHERE name = 't'")
     assert table["StorageDescriptor"]["Location"].endswith(path.removeprefix("s3a:"))
+
+
+@pytest.mark.parametrize("registered", ["unity"], indirect=True)
+def test_unity_catalog_has_the_location_and_the_columns_as_spark_spells_them(registered: Registered) -> None:
+    registered.sql("ALTER TABLE t ADD COLUMN small smallint, ADD COLUMN zoned timestamptz, ADD COLUMN raw bytea")
+    assert registered.run()[0] == 0
+    assert registered.target is not None
+    table = ask_unity(registered.target, f"/tables/lake.{registered.schema}.t")
+    assert (table["table_type"], table["data_source_format"]) == ("EXTERNAL", "DELTA")
+    assert table["storage_location"].endswith(registered.sql("SELECT path FROM headgate.snapshot() WHERE name = 't'"))
+    assert {column["name"]: (column["type_text"], column["type_name"]) for column in table["columns"]} == {
+        "id": ("int", "INT"),
+        "n": ("decimal(10,2)", "DECIMAL"),
+        "at": ("timestamp_ntz", "TIMESTAMP_NTZ"),
+        "tags": ("string", "STRING"),
+        "small": ("smallint", "SHORT"),
+        "zoned": ("timestamp", "TIMESTAMP"),
+        "raw": ("binary", "BINARY"),
+    }
+    assert all(json.loads(column["type_json"])["name"] == column["name"] for column in table["columns"])
+
+
+@pytest.mark.parametrize("registered", ["unity"], indirect=True)
+def test_missing_catalog_and_wrong_address_are_reported(registered: Registered) -> None:
+    assert registered.target is not None
+    for target, report in (
+        (registered.target.replace("/lake", "/nosuch"), "headgate: Unity Catalog reports: Catalog not found: nosuch\n"),
+        ("127.0.0.1", "headgate: the address of Unity Catalog must have the form https://host:port/catalog, without a user name\n"),
+        (f"http://127.0.0.1:{free_port()}/lake", "headgate: could not call Unity Catalog: [Errno 111] Connection refused\n"),
+    ):
+        registered.target = target
+        assert registered.run() == (1, [], report)
+    assert registered.names() == set()

@@ -295,13 +295,18 @@ def hook(
     delivering.hook(target, delivering.HookOptions(url, publication, slot, start, max_rows, interval, seconds, once))
 
 
-@app.command(help="Synchronize external tables of a Hive metastore or AWS Glue with the published tables of a running node.")
+@app.command(help="Synchronize external tables of Unity Catalog, a Hive metastore or AWS Glue with the published tables of a running node.")
 def register(
-    catalog: Annotated[str, typer.Option("--catalog", metavar="hive|glue", help="The kind of catalog.")],
+    catalog: Annotated[str, typer.Option("--catalog", metavar="unity|hive|glue", help="The kind of catalog.")],
     publication: Annotated[str, typer.Option("--publication", metavar="NAME", help="The publication that names the tables.")],
     data_dir: DataDir = None,
     target: Annotated[
-        str | None, typer.Option("--target", metavar="URI|ACCOUNT", help="The metastore (thrift://host:9083) or the Glue account.")
+        str | None,
+        typer.Option(
+            "--target",
+            metavar="URI|ACCOUNT",
+            help="The metastore (thrift://host:9083), the catalog of Unity Catalog (https://host/catalog) or the Glue account.",
+        ),
     ] = None,
     database: Annotated[str, typer.Option("-d", "--dbname", metavar="NAME", help="The database of the publication.")] = "postgres",
     username: Annotated[str | None, typer.Option("-U", "--username", metavar="NAME", help="The superuser to connect as.")] = None,
@@ -311,10 +316,10 @@ def register(
     """Register tables in a separate process, which reads the tables' Delta logs."""
     from headgate.cli.registration import register as registering
 
-    if catalog not in ("hive", "glue"):
-        raise _UsageError(f'Option --catalog must be hive or glue, not "{catalog}".')
-    if catalog == "hive" and target is None:
-        raise _UsageError("A Hive metastore needs option --target.")
+    if catalog not in ("unity", "hive", "glue"):
+        raise _UsageError(f'Option --catalog must be unity, hive or glue, not "{catalog}".')
+    if catalog != "glue" and target is None:
+        raise _UsageError(f"Option --catalog={catalog} needs option --target.")
     options = registering.RegisterOptions(catalog, target, publication, database, username, interval, once)
     registering.register(_data_dir(data_dir), {}, options)
 

@@ -1,7 +1,7 @@
 """A catalog of other programs in which a node's tables are registered as external tables, and such a table.
 
-`register` uses the protocol, `hive_metastore` and `glue` implement it. A table that `register` has created has the parameters `SOURCE` and
-`DEFINITION`. Others are never changed.
+`register` uses the protocol, `hive_metastore`, `glue` and `unity` implement it. A table that `register` has created has the parameters
+`SOURCE` and `DEFINITION`. Others are never changed.
 """
 
 from __future__ import annotations
@@ -50,20 +50,18 @@ INPUT_FORMAT = "org.apache.hadoop.mapred.SequenceFileInputFormat"
 OUTPUT_FORMAT = "org.apache.hadoop.hive.ql.io.HiveSequenceFileOutputFormat"
 SERIALIZATION = "org.apache.hadoop.hive.serde2.lazy.LazySimpleSerDe"
 
-_HIVE_TYPES = {
-    "byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint", "timestamp_ntz": "timestamp",
-}  # fmt: skip
-"""Names of Delta's types that differ in Hive and Glue."""
+_SPARK_TYPES = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
+"""Names of Delta's types that differ in Spark's SQL."""
 
 
 @dataclass(frozen=True)
 class ExternalTable:
-    """A table as it is to be registered. `columns`: name and type, as a Hive metastore spells it."""
+    """A table as it is to be registered. `fields`: the columns as Delta's schema has them (`name`, `type`, `nullable`, `metadata`)."""
 
     schema: str
     name: str
     location: str
-    columns: tuple[tuple[str, str], ...]
+    fields: tuple[Mapping[str, Any], ...]
     parameters: Mapping[str, str]
 
 
@@ -93,11 +91,14 @@ class CatalogError(Exception):
     """The catalog cannot be reached, or has rejected a request."""
 
 
-def hive_type(kind: str | Mapping[str, Any]) -> str:
-    """Return the type of a column of Delta's schema as a Hive metastore spells it."""
-    if isinstance(kind, str):
-        return _HIVE_TYPES.get(kind, kind)
-    return f"array<{hive_type(kind['elementType'])}>"
+def spark_type(kind: str | Mapping[str, Any]) -> str:
+    """Return the type of a column of Delta's schema as Spark's SQL spells it."""
+    return _SPARK_TYPES.get(kind, kind) if isinstance(kind, str) else f"array<{spark_type(kind['elementType'])}>"
+
+
+def hive_columns(table: ExternalTable) -> list[tuple[str, str]]:
+    """Return the names and types of the columns as a Hive metastore spells them."""
+    return [(field["name"], spark_type(field["type"]).replace("timestamp_ntz", "timestamp")) for field in table.fields]
 
 
 def table_parameters(table: ExternalTable) -> dict[str, str]:

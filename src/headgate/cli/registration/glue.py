@@ -16,6 +16,7 @@ from headgate.cli.registration.external_catalog import (
     SOURCE,
     CatalogError,
     ExternalTable,
+    hive_columns,
     table_parameters,
 )
 
@@ -63,8 +64,9 @@ class Glue:
         """See `ExternalCatalog`."""
         location = table.location.replace("s3a://", "s3://", 1)
         storage = {
-            "Columns": [{"Name": name, "Type": kind} for name, kind in table.columns], "Location": location, "InputFormat": INPUT_FORMAT,
-            "OutputFormat": OUTPUT_FORMAT, "SerdeInfo": {"SerializationLibrary": SERIALIZATION, "Parameters": {"path": location}},
+            "Columns": [{"Name": name, "Type": kind} for name, kind in hive_columns(table)], "Location": location,
+            "InputFormat": INPUT_FORMAT, "OutputFormat": OUTPUT_FORMAT,
+            "SerdeInfo": {"SerializationLibrary": SERIALIZATION, "Parameters": {"path": location}},
         }  # fmt: skip
         described = {
             "Name": table.name, "TableType": "EXTERNAL_TABLE", "StorageDescriptor": storage, "Parameters": table_parameters(table)

@@ -20,6 +20,7 @@ from headgate.cli.registration.external_catalog import (
     SOURCE,
     CatalogError,
     ExternalTable,
+    hive_columns,
     table_parameters,
 )
 
@@ -98,7 +99,7 @@ class HiveMetastore:
         form.setParameters(self._map({"path": table.location, "serialization.format": "1"}))
         storage = api.StorageDescriptor()
         columns = self._gateway.jvm.java.util.ArrayList()
-        for name, kind in table.columns:
+        for name, kind in hive_columns(table):
             columns.add(api.FieldSchema(name, kind, ""))
         storage.setCols(columns)
         storage.setLocation(table.location)

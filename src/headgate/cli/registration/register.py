@@ -24,7 +24,6 @@ from headgate.cli.registration.external_catalog import (
     CatalogError,
     ExternalCatalog,
     ExternalTable,
-    hive_type,
     registered,
 )
 from headgate.cli.run import read_settings
@@ -39,7 +38,7 @@ FIRST_DELAY, LONGEST_DELAY = 1.0, 60.0
 
 @dataclass(frozen=True)
 class RegisterOptions:
-    """The options of the command. `target`: the URI of a Hive metastore, or the account of Glue."""
+    """The options of the command. `target`: the address of a Hive metastore or of Unity Catalog, or the account of Glue."""
 
     catalog: str
     target: str | None
@@ -89,9 +88,13 @@ def _open_catalog(options: RegisterOptions) -> ExternalCatalog:
         from headgate.cli.registration.glue import Glue
 
         return Glue(options.target)
+    assert options.target is not None
+    if options.catalog == "unity":
+        from headgate.cli.registration.unity import UnityCatalog
+
+        return UnityCatalog(options.target)
     from headgate.cli.registration.hive_metastore import HiveMetastore
 
-    assert options.target is not None
     return HiveMetastore(options.target)
 
 
@@ -143,6 +146,5 @@ def _describe(table: _Published, settings: Mapping[str, str], schema: str, name:
         metadata, _, _ = delta_log.read_state(path, table.version)
     except (OSError, delta_log.ForeignFeature) as error:
         raise PostgresError("58P01", f'could not read the Delta log of table "{table.schema}.{table.name}": {error}') from error
-    fields = json.loads(metadata["schemaString"])["fields"]
-    columns = tuple((field["name"], hive_type(field["type"])) for field in fields)
-    return ExternalTable(schema, name, data_location.uri(path), columns, parameters)
+    fields = tuple(json.loads(metadata["schemaString"])["fields"])
+    return ExternalTable(schema, name, data_location.uri(path), fields, parameters)
