@@ -46,6 +46,19 @@ def test_rows_without_a_key_are_found_by_all_their_columns(publisher, subscriber
     assert subscriber.sql("SELECT tableoid::regclass, a, b FROM t ORDER BY a") == "one|1|x\nrest|7|x"
 
 
+def test_new_row_with_the_key_of_its_leaf_stops_the_worker(publisher, subscriber) -> None:
+    remote = (
+        "CREATE TABLE t(a int, b int); ALTER TABLE t REPLICA IDENTITY FULL; CREATE PUBLICATION p FOR TABLE t; INSERT INTO t VALUES (1, 1)"
+    )
+    local = "CREATE TABLE t(a int, b int) PARTITION BY LIST (b); CREATE TABLE leaf(a int PRIMARY KEY, b int); ALTER TABLE t ATTACH PARTITION leaf FOR VALUES IN (1, 2)"
+    start(publisher, subscriber, remote, f"{local}; CREATE TABLE rest PARTITION OF t DEFAULT")
+    publisher.sql("INSERT INTO t VALUES (1, 2)")
+    subscriber.log.error('duplicate key value violates unique constraint "leaf_pkey"')
+    subscriber.sql("DELETE FROM t")
+    publisher.wait_confirmed()
+    assert subscriber.sql("SELECT a, b FROM t") == "1|2"
+
+
 @pytest.mark.slow
 def test_constraints_of_a_single_leaf_are_checked(publisher, subscriber) -> None:
     remote = "CREATE TABLE t(a int PRIMARY KEY, b int, c text); CREATE PUBLICATION p FOR TABLE t; INSERT INTO t VALUES (1, 1, 'x'), (11, 1, NULL)"

@@ -18,7 +18,7 @@ from headgate.storage.partitioned import of_leaf
 from headgate.storage.routing import NOWHERE
 from headgate.storage.transaction.transaction import Transaction
 from headgate.subscriber.rows import row_completion
-from headgate.subscriber.rows.relation_map import key_of
+from headgate.subscriber.rows.relation_map import key_names
 from headgate.types import buffers
 
 
@@ -70,9 +70,14 @@ def check_rows(
 
 
 @contextmanager
-def unique(transaction: Transaction, root: Relation, check: UniqueChecks | None) -> Iterator[None]:
-    """Raise 23505 if the rows written inside repeat a key of a leaf's unique index, other than the key that identifies rows."""
-    watched = [(leaf, index) for leaf in transaction.partitioned(root).leaves for index in _others(leaf)] if root.is_partitioned else []
+def unique(transaction: Transaction, root: Relation, check: UniqueChecks | None, *, is_copy: bool = False) -> Iterator[None]:
+    """Raise 23505 if the rows written inside repeat a key of a leaf's unique index, other than the key by which they are looked up.
+
+    That is the key of the leaf. A copy looks rows up by the first key of the table instead.
+    """
+    first = next((_names_of(root, index) for index in root.indexes if index.unique and index.plain), None)
+    leaves = transaction.partitioned(root).leaves if root.is_partitioned else []
+    watched = [(leaf, index) for leaf in leaves for index in _others(leaf, first if is_copy else key_names(leaf))]
     before = {leaf.oid: transaction.reader.state(leaf).place for leaf, _ in watched}
     yield
     for leaf, index in watched:
@@ -80,6 +85,10 @@ def unique(transaction: Transaction, root: Relation, check: UniqueChecks | None)
             check.table(transaction, leaf, index)
 
 
-def _others(leaf: Relation) -> list[Index]:
-    key = set(key_of(leaf) or ())
-    return [index for index in leaf.indexes if index.unique and not (index.plain and set(index.attnums) == key)]
+def _others(leaf: Relation, key: frozenset[str] | None) -> list[Index]:
+    """Return a leaf's unique indexes, without those of the columns `key`."""
+    return [index for index in leaf.indexes if index.unique and not (index.plain and _names_of(leaf, index) == key)]
+
+
+def _names_of(relation: Relation, index: Index) -> frozenset[str]:
+    return frozenset(column.name for column in relation.columns if column.attnum in index.attnums)

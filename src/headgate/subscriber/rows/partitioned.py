@@ -60,6 +60,8 @@ def apply(
     for leaf, of_leaf in _by_leaf(table, frame):
         for part in complete(of_leaf, leaf, key_of(leaf), routed_from=root):
             done = merge(transaction, leaf, key_of(leaf), part)
+            if done.conflict is not None:
+                raise duplicate_key(transaction, leaf, done.conflict.key)
             if done.skipped is not None and _log.isEnabledFor(logging.DEBUG):
                 _log_changes(done.skipped, [leaf.name] * done.skipped.num_rows, of_partition=True)
             yield replace(done, skipped=None)

@@ -91,7 +91,8 @@ class TableWriter:
         if relation.parent:
             partitioned.refuse_outside(transaction, relation, frame)
         other_indexes = self._others(relation, key)
-        if isinstance(frame, pa.Table) and transaction.engine.small_batch_rows and not other_indexes and insertion.only_inserts(frame):
+        has_other_keys = other_indexes or (relation.is_partitioned and not partitioned.has_one_key(transaction.partitioned(relation), key))
+        if isinstance(frame, pa.Table) and transaction.engine.small_batch_rows and not has_other_keys and insertion.only_inserts(frame):
             rows = insertion.rows_of(frame["new"])
             transaction.lock(relation)  # otherwise another session could add the keys after the lookup
             if key is None or insertion.is_new(relation, lookup.key_of(relation, key), transaction.reader.states(relation), rows):

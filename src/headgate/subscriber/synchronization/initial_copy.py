@@ -159,7 +159,8 @@ class InitialCopy:
         transaction.locks.cancelled = self.worker.patience
         try:
             self.relation = self._as_it_is(transaction)
-            keys_checked = leaf_constraints.unique(transaction, self.relation, self.worker.unique)
+            is_copy = self.method is not Method.DIFFERENCE
+            keys_checked = leaf_constraints.unique(transaction, self.relation, self.worker.unique, is_copy=is_copy)
             with self.worker.jobs(), keys_checked, self._statement_triggers(transaction):
                 copied(created, reader, transaction, remote)
                 self._look_at_indexes(transaction)
