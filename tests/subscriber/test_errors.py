@@ -212,6 +212,19 @@ def test_existing_rows_that_conflict_with_the_copy_stop_it(publisher, subscriber
     assert subscriber.sql("SELECT count(*) FROM t") == "10"
 
 
+def test_copied_rows_whose_keys_are_equal_only_here_stop_the_copy(publisher, subscriber) -> None:
+    publisher.sql("CREATE TABLE converted(a text PRIMARY KEY); INSERT INTO converted VALUES ('1'), ('01')")
+    publisher.sql("CREATE TABLE narrowed(a int, b int, PRIMARY KEY (a, b)); INSERT INTO narrowed VALUES (1, 1), (1, 2)")
+    publisher.sql("CREATE TABLE divided(a int, b int, PRIMARY KEY (a, b)); INSERT INTO divided VALUES (1, 1), (1, 2)")
+    publisher.sql("CREATE PUBLICATION p FOR TABLE converted, narrowed (a), divided WITH (publish = 'insert')")
+    subscriber.sql("CREATE TABLE converted(a int PRIMARY KEY); CREATE TABLE narrowed(a int PRIMARY KEY)")
+    subscriber.sql("CREATE TABLE divided(a int, b int) PARTITION BY LIST (b); CREATE TABLE leaf(a int PRIMARY KEY, b int)")
+    subscriber.sql("ALTER TABLE divided ATTACH PARTITION leaf FOR VALUES IN (1, 2)")
+    subscriber.sql(publisher.subscription())
+    for key in ('"converted_pkey"', '"narrowed_pkey"', '"leaf_pkey"'):
+        assert "duplicate key value" in subscriber.log.error(key).message
+
+
 def test_worker_reconnects_after_its_walsender_is_terminated(publisher, subscriber) -> None:
     start(publisher, subscriber)
     publisher.sql("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active AND database = current_database()")

@@ -34,13 +34,17 @@ class RemoteColumn:
     attnum: int
     name: str
     type_oid: int
+    typmod: int
     key: bool
     generated: bool = False
 
 
 @dataclass(frozen=True)
 class RemoteRelation:
-    """A table as the publisher describes it for the initial copy. `filters` is empty if a publication has no filter."""
+    """A table as the publisher describes it for the initial copy. `filters` is empty if a publication has no filter.
+
+    `key`: the names of the columns of its replica identity, also of those that are not published.
+    """
 
     oid: int
     schema: str
@@ -49,6 +53,7 @@ class RemoteRelation:
     kind: str
     columns: tuple[RemoteColumn, ...]
     filters: tuple[str, ...] = ()
+    key: frozenset[str] = frozenset()
 
 
 def missing_publications(connection: PublisherConnection, publications: Sequence[str]) -> list[str]:
@@ -152,16 +157,24 @@ def fetch_relation(connection: PublisherConnection, schema: str, name: str, publ
     not_generated = "AND a.attgenerated = ''" if 120000 <= connection.server_version < 180000 else ""
     rows = _query(
         connection,
-        f"SELECT a.attnum,       a.attname,       a.atttypid,       a.attnum = ANY(i.indkey){generated}  FROM pg_catalog.pg_attribute a"
+        f"SELECT a.attnum,       a.attname,       a.atttypid,       a.atttypmod, a.attnum = ANY(i.indkey){generated}"
+        "  FROM pg_catalog.pg_attribute a"
         f"  LEFT JOIN pg_catalog.pg_index i       ON (i.indexrelid = pg_get_replica_identity_index({oid}))"
         " WHERE a.attnum > 0::pg_catalog.int2   AND NOT a.attisdropped "
         f"{not_generated}   AND a.attrelid = {oid} ORDER BY a.attnum",
         about,
-        5 if generated else 4,
+        6 if generated else 5,
     )
-    columns = tuple(RemoteColumn(answer.attnum(row[0]), str(row[1]), answer.number(row[2]), row[3] == "t", "t" in row[4:]) for row in rows)
+    columns = tuple(
+        RemoteColumn(
+            answer.attnum(row[0]), str(row[1]), answer.number(row[2]), answer.number(row[3], least=-1, most=2**31 - 1),
+            row[4] == "t", "t" in row[5:]
+        )
+        for row in rows
+    )  # fmt: skip
+    key = frozenset(column.name for column in columns if column.key)
     published = tuple(column for column in columns if included is None or column.attnum in included)
-    return RemoteRelation(oid, schema, name, identity, kind, published, _filters(connection, shown, oid, publications))
+    return RemoteRelation(oid, schema, name, identity, kind, published, _filters(connection, shown, oid, publications), key)
 
 
 def _column_list(connection: PublisherConnection, shown: str, oid: int, publications: Sequence[str]) -> frozenset[int] | None:

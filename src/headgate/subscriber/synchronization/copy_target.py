@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from headgate.catalog.relation.relation import Relation
+from headgate.catalog.relation.relation import Column, Relation
 from headgate.errors import PostgresError
 from headgate.sql.names import qualified
 from headgate.storage.delta import array_column, parquet
@@ -27,6 +27,7 @@ from headgate.types.base.base_types import BASE_TYPES
 from headgate.types.binary.binary import read_binary
 from headgate.types.binary.copy_binary import header_length, read_copy_binary
 from headgate.types.copy_text import read_copy_text
+from headgate.types.registry import TypeKind
 from headgate.types.storage import arrow_type
 from headgate.types.text.text import first_refused, read_text
 from headgate.walreceiver.connection import PublisherConnection, literal
@@ -37,6 +38,7 @@ FILE_BYTES = 48 << 20
 PIECE = 8 << 20
 """The number of bytes of COPY data per append of a single COPY."""
 BEGIN = "BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ"
+_INTEGERS = frozenset({r.INT2, r.INT4, r.INT8})
 REFUSED = "tasks could not copy a range"
 """The message of a task's error in place of PostgreSQL's."""
 LOCK_WAIT = "2s"
@@ -219,6 +221,18 @@ def lock(reader: PublisherConnection, published: RemoteRelation) -> None:
     A rewrite (VACUUM FULL, ALTER TABLE) gives rows another ctid, or hides them from the snapshot. Ranges that are read later lack them.
     """
     reader.query(f"SELECT 1 FROM {qualified(published.schema, published.name)} LIMIT 0")
+
+
+def keeps_distinct(column: Column, published: RemoteColumn) -> bool:
+    """Return whether different values of a published column are different in the local one: its type does not round or trim them."""
+    if column.type_oid == published.type_oid < r.FIRST_USER_OID:
+        return column.typmod in (-1, published.typmod)
+    if column.type_oid in _INTEGERS:
+        return published.type_oid in _INTEGERS
+    if column.type_oid in (r.TEXT, r.VARCHAR):
+        return column.typmod == -1
+    local_type = r.known().find(column.type_oid)
+    return local_type is not None and local_type.kind == TypeKind.ENUM
 
 
 def _in_binary(oid: int) -> bool:

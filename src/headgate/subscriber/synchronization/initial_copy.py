@@ -50,7 +50,7 @@ from headgate.subscriber.rows import leaf_constraints, partitioned, row_completi
 from headgate.subscriber.rows.relation_map import check_kind, map_columns, shown
 from headgate.subscriber.rows.row_triggers import FiringTriggers
 from headgate.subscriber.synchronization import reconciliation
-from headgate.subscriber.synchronization.copy_target import BEGIN, PIECE, REFUSED, CopyTarget, CopyTask, lock
+from headgate.subscriber.synchronization.copy_target import BEGIN, PIECE, REFUSED, CopyTarget, CopyTask, keeps_distinct, lock
 from headgate.walreceiver import answer
 from headgate.walreceiver.answer import PublisherError
 from headgate.walreceiver.connection import CreatedSlot, PublisherConnection, literal, prefixed
@@ -227,14 +227,16 @@ class InitialCopy:
         local = self.relation
         self.worker.rights(transaction.cursor, local, {"I"})
         sources = map_columns(local, tuple(column.name for column in remote.columns))
+        session = self.worker.session()
         keys = {index.attnums for index in local.indexes if index.unique and index.plain}
-        named = {column.name for column in remote.columns if column.key}
-        trusted = all({c.name for c in local.columns if c.attnum in key} >= named and named for key in keys)
+        pairs = [(column, remote.columns[source]) for column, source in zip(local.columns, sources, strict=True) if source is not None]
+        distinct = {published.name for column, published in pairs if keeps_distinct(column, published)}
+        trusted = all({c.name for c in local.columns if c.attnum in key} >= remote.key for key in keys) and remote.key <= distinct
         transaction.lock(local)
         if self.method is Method.COPY:
             transaction.truncate([local])
         empty = not any(state.files for state in transaction.reader.states(local))
-        return CopyTarget(local, remote, sources, self.worker.session(), checked=bool(keys) and not (trusted and empty))
+        return CopyTarget(local, remote, sources, session, checked=bool(keys) and not (remote.key and trusted and empty))
 
     # ---- one COPY ---------------------------------------------------------------------------------------
 
