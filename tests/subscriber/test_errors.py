@@ -90,7 +90,11 @@ def test_skip_lsn_that_does_not_match_is_cleared_with_a_warning(publisher, subsc
 def test_disable_on_error_disables_the_subscription(publisher, subscriber) -> None:
     start(publisher, subscriber, options="disable_on_error = true")
     subscriber.sql("INSERT INTO t VALUES (1, 'mine')")
-    publisher.sql("INSERT INTO t VALUES (1, 'theirs')")
+    with psycopg.connect(subscriber.conninfo) as session:
+        session.execute("ALTER SUBSCRIPTION s SET (binary = false)")
+        publisher.sql("INSERT INTO t VALUES (1, 'theirs')")
+        subscriber.wait("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'", "1")
+        assert subscriber.of_subscription("subenabled") == "t"
     until(lambda: subscriber.of_subscription("subenabled") == "f", "the subscription is not disabled")
     until(
         lambda: subscriber.log.matching('subscription "s" has been disabled because of an error'),

@@ -14,7 +14,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -30,6 +30,7 @@ from headgate.errors import PostgresError, Severity
 from headgate.lsn import Lsn
 from headgate.storage.lock import Patience
 from headgate.storage.spark import failure, job_group
+from headgate.storage.transaction.transaction_catalog import StaleDefinitionError
 from headgate.subscriber.apply.evolution import Evolve
 from headgate.subscriber.rows.conversion import InputSettings
 from headgate.subscriber.rows.leaf_constraints import UniqueChecks
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
     from headgate.catalog.cursor import CatalogCursor
     from headgate.subscriber.host import Backend, Commands
     from headgate.subscriber.launcher import Launcher
+
+T = TypeVar("T")
 
 _log = logging.getLogger("headgate.subscriber")
 
@@ -148,6 +151,21 @@ class Worker:
     def session(self) -> InputSettings:
         """Return the settings that input functions depend on, and make the database's types current for the worker's thread."""
         return InputSettings(text_column.TextSettings.of(self.settings), self._types.use())
+
+    def write_subscription(self, write: Callable[[CatalogCursor], T]) -> T:
+        """Write the subscription's row in a transaction. Wait until no session alters the subscription, as PostgreSQL does."""
+        while True:
+            transaction = self.engine.begin(self.subscription.database)
+            transaction.locks.cancelled = self.patience
+            try:
+                transaction.catalog.lock_object("pg_subscription", self.subscription.oid)
+                result = write(transaction.cursor)
+                transaction.commit()
+            except StaleDefinitionError:  # a session has altered it since the transaction began
+                continue
+            finally:
+                transaction.rollback()
+            return result
 
     @property
     def commands(self) -> Commands:
@@ -326,14 +344,17 @@ class Worker:
         if not (self._streaming or sync):
             return
         with contextlib.suppress(PostgresError):
-            self.catalog.change(lambda cursor: self._record(cursor, sync=sync))
+            self.catalog.change(lambda cursor: subscriptions.count_error(cursor, self.subscription.oid, sync=sync))
+            if self.subscription.disable_on_error and self.write_subscription(self._disable):
+                _log.info('subscription "%s" has been disabled because of an error', self.subscription.name)
 
-    def _record(self, cursor: CatalogCursor, *, sync: bool) -> None:
-        subscriptions.count_error(cursor, self.subscription.oid, sync=sync)
+    def _disable(self, cursor: CatalogCursor) -> bool:
+        """Disable the subscription, unless a session has just disabled it or reset disable_on_error. Return whether it was done."""
         now = subscriptions.find(cursor, self.subscription.oid)
-        if now is not None and now.disable_on_error and now.enabled:
-            subscriptions.change(cursor, now.oid, enabled=False)
-            _log.info('subscription "%s" has been disabled because of an error', now.name)
+        is_to_disable = now is not None and now.disable_on_error and now.enabled
+        if is_to_disable:
+            subscriptions.change(cursor, self.subscription.oid, enabled=False)
+        return is_to_disable
 
     def _enter(self) -> None:
         self.backend = self.host.enter("logical replication worker")

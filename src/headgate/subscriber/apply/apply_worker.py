@@ -113,7 +113,7 @@ class ApplyWorker(Worker):
             two_phase = self._two_phase()
             receiver = self.open_stream(connection, subscription.slot_name, start, str(subscription.oid), two_phase=two_phase)
             if two_phase and subscription.two_phase == "p":
-                self.catalog.change(lambda cursor: subscriptions.change(cursor, subscription.oid, two_phase="e"))
+                self.write_subscription(lambda cursor: subscriptions.change(cursor, subscription.oid, two_phase="e"))
                 self.subscription = dataclasses.replace(self.subscription, two_phase="e")
             self._account.progress = self.progress
             assert self.spool is not None
@@ -178,7 +178,7 @@ class ApplyWorker(Worker):
             return True
         rest = segment
         if self.subscription.skip_lsn != INVALID:
-            left = skip.skip_transaction(self.catalog, self.subscription, self.applier, segment, self.applied)
+            left = skip.skip_transaction(self, self.subscription, self.applier, segment)
             self.subscription = dataclasses.replace(self.subscription, skip_lsn=INVALID)
             if left is None:
                 self.spool.release_oldest()
@@ -261,7 +261,7 @@ class ApplyWorker(Worker):
         self._prepared.handle(segment, skipped=skipped)
         if skip_lsn != INVALID:
             finish = Lsn(mark.prepare_lsn) if isinstance(mark, m.Prepare) else segment.end
-            skip.finish_skip(self.catalog, self.subscription, finish)
+            skip.finish_skip(self, self.subscription, finish)
             self.subscription = dataclasses.replace(self.subscription, skip_lsn=INVALID)
         self.applied(segment.end)
         self.spool.release_oldest()

@@ -7,23 +7,20 @@ The worker logs a warning if the setting named another transaction.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 
-from headgate.catalog.catalog import Catalog
 from headgate.catalog.cursor import CatalogCursor
 from headgate.catalog.replication import origin as origins
 from headgate.catalog.replication import subscription as subscriptions
 from headgate.catalog.replication.subscription import Subscription
 from headgate.lsn import INVALID, Lsn
 from headgate.subscriber.apply.apply import Applier
+from headgate.subscriber.worker import Worker
 from headgate.walreceiver.segment import Segment
 
 _log = logging.getLogger("headgate.subscriber")
 
 
-def skip_transaction(
-    catalog: Catalog, subscription: Subscription, applier: Applier, segment: Segment, applied: Callable[[Lsn], None]
-) -> Segment | None:
+def skip_transaction(worker: Worker, subscription: Subscription, applier: Applier, segment: Segment) -> Segment | None:
     """Handle the first transaction of a segment while SKIP is set. Return the remaining segment to apply, or None."""
     first, rest = segment.split(1)
     finish, end = Lsn(first.transactions.commit_lsn[0]), Lsn(first.transactions.end_lsn[0])
@@ -35,12 +32,12 @@ def skip_transaction(
             _clear(cursor, subscription)
             origins.advance(cursor, applier.stream.origin, end)
 
-        catalog.change(skip)
-        applied(end)
+        worker.write_subscription(skip)
+        worker.applied(end)
         _log_end(finish)
     else:
-        applier.apply(first, applied)
-        finish_skip(catalog, subscription, finish)
+        applier.apply(first, worker.applied)
+        finish_skip(worker, subscription, finish)
     return rest if len(rest.transactions) else None
 
 
@@ -49,9 +46,9 @@ def log_start(finish: Lsn) -> None:
     _log.info("logical replication starts skipping transaction at LSN %s", finish)
 
 
-def finish_skip(catalog: Catalog, subscription: Subscription, finish: Lsn) -> None:
+def finish_skip(worker: Worker, subscription: Subscription, finish: Lsn) -> None:
     """Clear the setting after a transaction has finished at `finish`. Log a warning if that is not the transaction to skip."""
-    is_cleared = catalog.change(lambda cursor: _clear(cursor, subscription))
+    is_cleared = worker.write_subscription(lambda cursor: _clear(cursor, subscription))
     if finish == subscription.skip_lsn:
         _log_end(finish)
     elif is_cleared:

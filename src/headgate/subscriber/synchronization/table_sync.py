@@ -294,7 +294,7 @@ class SyncWorker(Worker):
             subscription = subscriptions.find(cursor, self.subscription.oid)
         if subscription is None or subscription.skip_lsn == INVALID:
             return segment
-        return skip_transaction(self.catalog, subscription, applier, segment, self.applied)
+        return skip_transaction(self, subscription, applier, segment)
 
     def _finish(self, end: Lsn) -> None:
         """Go from CATCHUP to SYNCDONE. The state is made durable first; then the slot is dropped, and after it the origin."""
