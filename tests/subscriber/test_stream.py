@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -458,6 +459,38 @@ def test_table_sync_is_not_started_again_while_its_table_is_removed(publisher, s
         is_removed.set()
         subscriber.wait(READY, "t")
         assert (subscriber.counted("sync_error_count"), subscriber.of_subscription("subenabled")) == ("0", "t")
+        subscriber.unsubscribe()
+
+
+def test_table_that_is_added_again_is_not_copied_until_its_earlier_slot_is_dropped(publisher, subscriber, set_on_node) -> None:
+    set_on_node(wal_retrieve_retry_interval="10ms")
+    publisher.sql("CREATE TABLE t(a int PRIMARY KEY); INSERT INTO t VALUES (1); CREATE PUBLICATION p FOR TABLE t")
+    subscriber.sql("CREATE TABLE t(a int PRIMARY KEY)")
+    is_waiting, is_copied_again, is_released = Event(), Event(), Event()
+    drops, copies = itertools.count(), itertools.count()
+
+    def interfere(data: bytes) -> None:
+        if b"DROP_REPLICATION_SLOT" in data and (number := next(drops)) < 2:
+            if number == 0:  # that of the table's sync worker
+                raise ConnectionError
+            is_waiting.set()
+            is_released.wait(60)
+        elif b"COPY public.t" in data and next(copies) == 1:
+            is_copied_again.set()
+
+    with Proxy(publisher.server.port) as proxy:
+        proxy.before = interfere
+        subscriber.sql(publisher.subscription().replace(f"port={publisher.server.port}", f"port={proxy.port}"))
+        assert is_waiting.wait(60)
+        subscriber.wait(READY, "t")
+        publisher.sql("ALTER PUBLICATION p DROP TABLE t")
+        subscriber.sql("ALTER SUBSCRIPTION s REFRESH PUBLICATION; TRUNCATE t")
+        publisher.sql("ALTER PUBLICATION p ADD TABLE t")
+        subscriber.sql("ALTER SUBSCRIPTION s REFRESH PUBLICATION")
+        assert not is_copied_again.wait(1)
+        is_released.set()
+        subscriber.wait(READY, "t")
+        assert is_copied_again.is_set()
         subscriber.unsubscribe()
 
 

@@ -87,6 +87,8 @@ class Launcher:
         self._cleaned: set[int] = set()
         """Subscriptions that have no leftover sync slots on their publishers, as far as is known."""
         self.ledger = Ledger()
+        self._dropping: set[tuple[int, int]] = set()
+        """Tables of subscriptions whose leftover sync slot is being dropped."""
         self._clean_at: dict[int, float] = {}
         """The time at which dropping leftover sync slots is retried, by subscription."""
         self.thread = Supervised("logical replication launcher", self._run)
@@ -237,7 +239,8 @@ class Launcher:
                 if not mine:  # otherwise the table waits for its turn
                     self._refused[oid, relation] = SYNC_WORKERS
                 return Started.LATER
-            if (oid, relation) in self._held_tables or not self._has_room(oid, relation):
+            # a leftover slot has the name of the slot that the worker would create
+            if (oid, relation) in self._held_tables | self._dropping or not self._has_room(oid, relation):
                 return Started.NO_ROOM
             try:
                 sync = SyncWorker(leader, relation)
@@ -366,19 +369,30 @@ class Launcher:
                 return left_seconds
             self._clean_at.pop(oid, None)
             self._cleaned.add(oid)
-        with contextlib.closing(self.host.catalog.cursor()) as cursor:
-            done = [rel.relation for rel in subscriptions.tables(cursor, oid) if rel.state in COPIED]
-            left = [relation for relation in done if origins.find(cursor, f"pg_{oid}_{relation}") is not None]
-        if left:
+        if left := self._with_leftover_slot(oid):
             try:
                 threading.Thread(target=self._drop_slots, args=(worker, left), name="sync slots", daemon=True).start()
             except RuntimeError:
                 self.clean_again(oid)
         return 60.0
 
+    def _with_leftover_slot(self, subscription: int) -> list[int]:
+        """Return the copied tables of a subscription whose sync slots have not been dropped."""
+        with contextlib.closing(self.host.catalog.cursor()) as cursor:
+            done = [rel.relation for rel in subscriptions.tables(cursor, subscription) if rel.state in COPIED]
+            return [relation for relation in done if origins.find(cursor, f"pg_{subscription}_{relation}") is not None]
+
     def _drop_slots(self, worker: ApplyWorker, relations: Sequence[int]) -> None:
         oid = worker.subscription.oid
-        dropped = [drop_slot(worker, self.sync_slot_name(oid, relation), f"pg_{oid}_{relation}") for relation in relations]
+        keys = {(oid, relation) for relation in relations}
+        with self._lock:
+            self._dropping |= keys
+        try:  # no sync begins from here on; one may have begun, if a command has removed and added the table
+            left = set(relations).intersection(self._with_leftover_slot(oid))
+            dropped = [drop_slot(worker, self.sync_slot_name(oid, relation), f"pg_{oid}_{relation}") for relation in left]
+        finally:
+            with self._lock:
+                self._dropping -= keys
         if not all(dropped):
             self.clean_again(oid)
 
