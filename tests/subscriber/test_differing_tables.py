@@ -40,6 +40,14 @@ def test_values_are_rounded_to_the_local_precision_as_in_postgresql(publisher, s
     assert subscriber.sql("SELECT * FROM t ORDER BY id") == "1|1.24|2024-01-02 03:04:06\n2|-1.24|2025-01-01 00:00:00"
 
 
+def test_extra_column_gets_the_default_of_its_domain(publisher, subscriber) -> None:
+    subscriber.sql("CREATE DOMAIN five AS int DEFAULT 5")
+    start(publisher, subscriber, "id int PRIMARY KEY", "id int PRIMARY KEY, d five", "INSERT INTO t VALUES (1)")
+    publisher.sql("INSERT INTO t VALUES (2)")
+    publisher.wait_confirmed()
+    assert subscriber.sql("SELECT * FROM t ORDER BY id") == "1|5\n2|5"
+
+
 def test_extra_columns_get_their_default_and_keep_their_value_in_updates(publisher, subscriber) -> None:
     local = "id int PRIMARY KEY, v text, w int DEFAULT 7, x text, d timestamptz DEFAULT now(), n serial"
     start(publisher, subscriber, "id int PRIMARY KEY, v text", local, "INSERT INTO t VALUES (1, 'a')")

@@ -46,7 +46,13 @@ def needed(local: Relation, sources: tuple[int | None, ...]) -> bool:
     extra = [column for column, source in zip(local.columns, sources, strict=True) if source is None]
     if any(domain.constrained(column.type_oid) for column in local.columns):
         return True
-    return bool(local.checks) or any(c.generated is not None or c.default is not None or c.identity for c in extra)
+    return bool(local.checks) or any(c.generated is not None or _has_default(c) for c in extra)
+
+
+def _has_default(column: Column) -> bool:
+    """Return whether a new row gets a value in a column that is not sent: the default of the column or of its domain, or a number."""
+    of_type = registry.known().find(column.type_oid)
+    return column.default is not None or bool(column.identity) or (of_type is not None and of_type.default is not None)
 
 
 def complete_inserts(
