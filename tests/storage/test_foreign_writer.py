@@ -7,14 +7,19 @@ import importlib
 import pytest
 from delta.tables import DeltaTable
 from tests.storage.tables import DATABASE, INT8, TEXT, change, contents, made, relation, rows
+from tests.storage.test_intent import Killed, failing
 from tests.storage.test_recovery import again
 
+from headgate.catalog.relation import relation as relations
 from headgate.errors import PostgresError
+from headgate.failpoint import Step
 from headgate.lsn import Lsn
+from headgate.storage import feed
 from headgate.storage.delta import delta_log, foreign_writer, fsync, parquet
 from headgate.storage.delta.commit_mark import transaction_mark
 from headgate.storage.engine import Engine
 from headgate.storage.location import data_location
+from headgate.storage.transaction.log import TransactionLog
 
 A = relation(20000, "a", id=INT8, v=TEXT)
 
@@ -67,6 +72,31 @@ def test_recovery_keeps_foreign_versions_and_drops_uncommitted_own_ones(engine: 
     assert contents(started, A) == [(1, "x"), (2, "y")]
     assert changes(started, start) == [("write", 1)]
     assert again(started).recover() == []
+
+
+@pytest.mark.slow
+def test_streams_get_each_foreign_version_after_an_own_one_that_recovery_undoes(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    made(engine, A, (1, "x"))
+    start, path = engine.log.end, engine.path((DATABASE, A.oid))
+    failed = engine.begin(DATABASE)
+    xid, base = failed.xid, engine.visible[DATABASE, A.oid].state.version
+    failed.rollback()
+    engine.catalog.change(lambda cursor: cursor.execute("INSERT INTO hg.intent VALUES (?, ?)", [xid, b""]), Step.INTENT)
+    delta_log.write_version(path, base + 1, [parquet.write(path, rows(A, (9, "failed")), {})], transaction_mark(xid))
+    foreign_append(engine, (2, "y"))
+    DeltaTable.forPath(engine.spark.newSession(), str(path)).update("id = 1", {"v": "'z'"})
+    monkeypatch.setattr(relations, "find", lambda *_: A)
+    with monkeypatch.context() as patch:
+        failing(patch, TransactionLog, "append", Killed(), after=True)
+        with pytest.raises(Killed):
+            again(engine).recover()
+    started = again(engine)
+    started.recover()
+    assert contents(started, A) == [(1, "z"), (2, "y")]
+    writes = [write for entry in started.log.entries(start, DATABASE, 100) for write in entry.writes]
+    sent = feed.small(started, A, writes)
+    assert sent is not None
+    assert [(row["op"], (row["new"] or row["old"])["id"]) for row in sent.to_pylist()] == [("I", 2), ("D", 1), ("I", 1)]
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 The engine has one `ForeignWriters`. Its thread checks the tables' logs every second (`look`). A writer of the node that finds versions
 below its own adopts them first (`adopt`), and recovery adopts those that were committed while the node was down. Invariant: a version
 is adopted once, under the table's write lock, before any later version becomes visible. Only the node's own versions are ever undone.
+Versions next to an own one that is undone become one transaction together, which shows the state after the undo.
 
     a version of another writer                           becomes
     add files only                                        a write whose rows are those of the files
@@ -74,6 +75,16 @@ class Recovered:
     others: list[int] = field(default_factory=list)
     base: TableState | None = None
     newest: TableState | None = None
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The changes of one version of another writer: kind and number, and the size of the files that have them, in bytes."""
+
+    version: int
+    kind: WriteKind
+    changes: int
+    size: int
 
 
 class ForeignWriters:
@@ -178,7 +189,11 @@ class ForeignWriters:
         self.adopt_range(key, versions)
 
     def adopt_range(self, key: Key, versions: Sequence[int], visible: TableState | None = None) -> None:
-        """Adopt these versions. `visible`: the state that readers see with them, by default each version's own. Raise 55000."""
+        """Adopt these versions, each as a transaction. Raise 55000.
+
+        `visible`: the state that readers see with them, if it is not that of the last version. All are then one transaction, because a
+        start adopts only versions above that state.
+        """
         engine = self._engine
         before = engine.visible[key].state
         table, path = engine.table(key), engine.path(key)
@@ -187,40 +202,52 @@ class ForeignWriters:
             raise self._block(key, versions[-1], steps)
         self._blocked.pop(key, None)
         engine.obstacles.clear("adopting", key)
+        differences: list[Difference] = []
         for version, actions in steps:
             if actions is None:
                 after = table.state(version)
             else:
                 after = table_state.advance(before, version, actions)
                 after = replace(after, files=parquet.counted(table.path, after.files))
-            self._adopt(key, before, after, actions, visible)
+            differences.append(self._difference(key, before, after, actions))
+            if visible is None:
+                self._commit(key, after, differences)
+                differences = []
             before = after
+        if visible is not None:
+            self._commit(key, visible, differences)
 
-    def _adopt(self, key: Key, before: TableState, after: TableState, actions: list[Action] | None, visible: TableState | None) -> None:
-        """Commit an entry for one version (its actions), or for several together (None)."""
-        engine = self._engine
-        with contextlib.closing(engine.catalog.cursor()) as cursor:
-            relation = relations.find(cursor, *key)
-        kind: WriteKind = "write"
-        changes = size = 0
+    def _difference(self, key: Key, before: TableState, after: TableState, actions: list[Action] | None) -> Difference:
+        """Return the changes of one version (its actions), or of several together (None)."""
         if actions is not None and _appends(actions):
             added = [action["add"] for action in actions if "add" in action and action["add"].get("dataChange", True)]
-            changes, size = sum(file_action.records(add) for add in added), sum(add["size"] for add in added)
-        elif actions is None or _changes(actions):
-            kind = "foreign"
-            if relation is None:
-                raise PostgresError("XX000", f"could not open relation with OID {key[1]}")
-            changes, size = write_difference(engine, relation, before, after, single=actions is not None)
-        transaction = engine.begin(key[0])
+            return Difference(after.version, "write", sum(file_action.records(add) for add in added), sum(add["size"] for add in added))
+        if actions is not None and not _changes(actions):
+            return Difference(after.version, "write", 0, 0)
+        relation = self._relation(key)
+        if relation is None:
+            raise PostgresError("XX000", f"could not open relation with OID {key[1]}")
+        changes, size = write_difference(self._engine, relation, before, after, single=actions is not None)
+        return Difference(after.version, "foreign", changes, size)
+
+    def _relation(self, key: Key) -> Relation | None:
+        with contextlib.closing(self._engine.catalog.cursor()) as cursor:
+            return relations.find(cursor, *key)
+
+    def _commit(self, key: Key, state: TableState, differences: Sequence[Difference]) -> None:
+        """Commit an entry for one version, or for several together. `state`: the table as readers see it with the entry."""
+        transaction = self._engine.begin(key[0])
         try:
-            transaction.adopt(key, visible or after, after.version, kind if changes else None, changes, size)
+            transaction.adopt(key, state, [difference for difference in differences if difference.changes])
             transaction.commit()
         except BaseException:
             transaction.rollback()
             raise
-        outcome = f"{changes} changes" if changes else "no change of rows"
+        relation = self._relation(key)
         name = f"relation {key[1]}" if relation is None else f'table "{relation.schema}.{relation.name}"'
-        _log.info("adopted version %d of %s from another writer: %s", after.version, name, outcome)
+        for difference in differences:
+            outcome = f"{difference.changes} changes" if difference.changes else "no change of rows"
+            _log.info("adopted version %d of %s from another writer: %s", difference.version, name, outcome)
 
     def _steps(self, before: TableState, committed: Sequence[tuple[int, list[Action]]]) -> list[tuple[int, list[Action] | None]] | str:
         """Return the versions to adopt one by one, or the last for all of them. Return the reason if the columns differ."""

@@ -97,6 +97,15 @@ def _replace(cursor: CatalogCursor, xid: int, body: bytes) -> None:
     cursor.execute("INSERT INTO hg.intent VALUES (?, ?)", [xid, body])
 
 
+def _version(write: TableWrite, intent: Intent, versions: Mapping[int, int]) -> int:
+    """Return the version that has a write. `versions`: those of the tables as readers see them after the transaction.
+
+    A table that the intent does not change may be at a later version than another writer's write that is adopted.
+    """
+    visible = versions.get(write.relation, write.version)
+    return visible if write.relation in intent.tables else min(write.version, visible)
+
+
 class Intents:
     """The intents of one engine. Callers of `carry_out` and the later steps hold the tables' locks under the intent's xid."""
 
@@ -157,7 +166,7 @@ class Intents:
         """
         log, database = self._engine.log, intent.database
         new_versions = {key[1]: state.version for key, state in states.items()}
-        writes = [replace(write, version=new_versions.get(write.relation, write.version)) for write in intent.writes]
+        writes = [replace(write, version=_version(write, intent, new_versions)) for write in intent.writes]
         entry = log.place(intent.xid, database, writes, intent.origin, kind=intent.kind, gid=intent.gid, prepared=intent.prepared)
         versions = {relation: TableVersion(version) for relation, version in {**intent.as_they_are, **new_versions}.items()}
         versions |= {relation: TableVersion(0, dropped=True) for relation in intent.dropped}

@@ -46,6 +46,7 @@ from headgate.lsn import Lsn
 from headgate.storage import write
 from headgate.storage.delta import array_column, file_action
 from headgate.storage.delta.file_action import Action
+from headgate.storage.delta.foreign_writer import Difference
 from headgate.storage.delta.table_state import TableState
 from headgate.storage.engine import Engine
 from headgate.storage.location.data_location import DataPath
@@ -53,7 +54,7 @@ from headgate.storage.lock import Key, Keys
 from headgate.storage.partitioned import PartitionedTable
 from headgate.storage.transaction.ending import Ending, Handed
 from headgate.storage.transaction.held_tables import HeldTables
-from headgate.storage.transaction.log import OriginProgress, WriteKind
+from headgate.storage.transaction.log import OriginProgress
 from headgate.storage.transaction.own_locks import OwnLocks
 from headgate.storage.transaction.pending_rows import Check, PendingInsert
 from headgate.storage.transaction.savepoint import SavedWork, Savepoints
@@ -297,11 +298,11 @@ class Transaction:
     def has_writes(self) -> bool:
         return bool(self.staging.writes or self._pending)
 
-    def adopt(self, key: Key, state: TableState, version: int, kind: WriteKind | None, changes: int, size: int) -> None:
-        """Adopt a commit of a foreign writer (`foreign_writer`, which holds the lock). `kind` None: it changed no rows."""
+    def adopt(self, key: Key, state: TableState, differences: Sequence[Difference]) -> None:
+        """Adopt commits of a foreign writer (`foreign_writer`, which holds the lock): the state after them, and their changes of rows."""
         self.staging.tables[key] = StagedTable.of(state)
-        if kind is not None:
-            self.staging.note(key[1], kind, version, changes, size=size)
+        for difference in differences:
+            self.staging.note(key[1], difference.kind, difference.version, difference.changes, size=difference.size)
 
     def emit(self, prefix: str, content: bytes) -> None:
         """Write a transactional logical decoding message at this place in the log."""
