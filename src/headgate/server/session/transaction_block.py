@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from headgate.server.session.advisory_lock import SessionAdvisoryLocks
     from headgate.server.session.session_origin import SessionOrigin
     from headgate.settings.session import SessionSettings, SettingValues
+    from headgate.storage.transaction.log import OriginProgress
     from headgate.storage.transaction.transaction import Transaction
 
 ABORTED = "current transaction is aborted, commands ignored until end of transaction block"
@@ -197,7 +198,7 @@ class TransactionBlock:
         storage, self.storage = self.storage, None
         if storage is not None:
             try:
-                self.committed_at = storage.commit(None if self.origin is None or not storage.has_writes else self.origin.progress())
+                self.committed_at = storage.commit(self._progress(storage))
             except BaseException:
                 with contextlib.suppress(Exception):
                     storage.rollback()
@@ -207,7 +208,11 @@ class TransactionBlock:
         self._end(rolled_back=False)
         return True
 
-    def prepare(self, keep: Callable[[Transaction], Lsn]) -> None:
+    def _progress(self, storage: Transaction) -> OriginProgress | None:
+        """Return the progress of the session's origin if the transaction has written."""
+        return None if self.origin is None or not storage.has_writes else self.origin.progress()
+
+    def prepare(self, keep: Callable[[Transaction, OriginProgress | None], Lsn]) -> None:
         """End the block and pass its storage transaction to `keep`, which prepares it. Roll it back if `keep` fails."""
         storage = self.statement()
         try:
@@ -216,7 +221,7 @@ class TransactionBlock:
             self.pending.check_prepare()
             self._advisory.check_prepare()
             self.storage = None
-            self.committed_at = keep(storage)
+            self.committed_at = keep(storage, self._progress(storage))
         except BaseException:
             with contextlib.suppress(Exception):
                 storage.rollback()

@@ -14,6 +14,7 @@ from postgast import pg_query_pb2 as pb
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 from headgate.server.session.transaction_block import BlockState
+from headgate.storage.transaction.log import OriginProgress
 from headgate.storage.transaction.prepared import PreparedXact, check_room
 from headgate.subscriber.apply.prepared import commit_by_hand, held, is_held, rollback_by_hand
 
@@ -40,7 +41,7 @@ def prepare(session: ClientSession, node: pb.TransactionStmt) -> str:
         block.rollback()
         raise
     prepared = session.node.engine.prepared
-    block.prepare(lambda storage: prepared.prepare(storage, node.gid, session.context.user))
+    block.prepare(lambda storage, origin: prepared.prepare(storage, node.gid, session.context.user, origin))
     return "PREPARE TRANSACTION"
 
 
@@ -69,7 +70,7 @@ def _end(
     gid: str,
     command: str,
     end_held: Callable[[Host, str, int, int | None], None],
-    end: Callable[[PreparedXact], Lsn],
+    end: Callable[[PreparedXact, OriginProgress | None], Lsn],
 ) -> str:
     """End a prepared transaction of this node, or one that a subscription holds. Return the command tag."""
     session.prevent_in_block(command)
@@ -78,6 +79,7 @@ def _end(
         end_held(session.node.launcher.host, gid, context.database, None if context.superuser else context.user_oid)
     else:
         prepared = session.node.engine.prepared.take(gid, context.database, None if context.superuser else context.user)
-        session.block.committed_at = end(prepared)
+        origin = session.block.origin
+        session.block.committed_at = end(prepared, None if origin is None else origin.progress())
     session.block.finish()
     return command

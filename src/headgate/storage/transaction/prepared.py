@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.catalog import history
 from headgate.catalog.hold import Hold
+from headgate.catalog.replication import origin as origins
 from headgate.catalog.unique import CatalogKey
 from headgate.errors import PostgresError, existing
 from headgate.failpoint import Step
@@ -103,7 +104,7 @@ class PreparedTransactions:
             for catalog_key, hold in xact.catalog_keys.items():
                 self._engine.locks.claim_catalog(catalog_key, xact.xid, hold=hold)
 
-    def prepare(self, transaction: Transaction, gid: str, owner: str) -> Lsn:
+    def prepare(self, transaction: Transaction, gid: str, owner: str, origin: OriginProgress | None = None) -> Lsn:
         """Prepare a transaction under a gid. Return the entry's end LSN. Raise 42710 if it is in use. Any error rolls it back."""
         engine = self._engine
         try:
@@ -112,7 +113,7 @@ class PreparedTransactions:
                 with self._lock:
                     if gid in self._all:
                         raise PostgresError("42710", f'transaction identifier "{gid}" is already in use')
-                entry = engine.log.place(handed.xid, handed.database, handed.writes, None, kind=EntryKind.PREPARE, gid=gid)
+                entry = engine.log.place(handed.xid, handed.database, handed.writes, origin, kind=EntryKind.PREPARE, gid=gid)
                 tables = {key[1]: (staged.base.version, staged.actions()) for key, staged in handed.tables.items()}
                 xact = PreparedXact(
                     handed.xid,
@@ -132,6 +133,8 @@ class PreparedTransactions:
 
                 def write(cursor: CatalogCursor) -> None:
                     engine.log.insert(cursor, entry, {})
+                    if origin is not None and origin.lsn:
+                        origins.advance(cursor, origin.origin, origin.lsn, entry.end_lsn)
                     history.repeat(cursor, handed.history)
                     _store(cursor, xact)
 

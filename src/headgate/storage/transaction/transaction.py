@@ -296,7 +296,8 @@ class Transaction:
 
     @property
     def has_writes(self) -> bool:
-        return bool(self.staging.writes or self._pending)
+        """Whether it has written rows or the catalog, so that PostgreSQL would have assigned an xid."""
+        return bool(self.staging.writes or self._pending or self.catalog.place)
 
     def adopt(self, key: Key, state: TableState, differences: Sequence[Difference]) -> None:
         """Adopt commits of a foreign writer (`foreign_writer`, which holds the lock): the state after them, and their changes of rows."""
