@@ -9,11 +9,11 @@ import pytest
 
 from headgate.catalog import history
 from headgate.catalog.catalog import Catalog
-from headgate.catalog.relation import attribute, definition, key_text, pg_class, relation, removal
+from headgate.catalog.relation import attribute, definition, foreign_key, foreign_key_trigger, key_text, pg_class, relation, removal
 from headgate.catalog.relation.constraint import NewCheck
 from headgate.catalog.relation.definition import Definition
 from headgate.catalog.relation.index import IndexKey, add_key
-from headgate.catalog.relation.relation import Column, Relation
+from headgate.catalog.relation.relation import Column, ForeignKey, Relation
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.catalog.replication import origin, publication, slot, subscription
 from headgate.catalog.replication.publication import Member, Publication
@@ -71,6 +71,21 @@ def test_key_texts_of_a_new_key_equal_those_written_after_a_rename(empty_catalog
     empty_catalog.change(lambda cursor: cursor.execute("UPDATE hg.pg_index SET indkeytext = '', indcolumns = [] WHERE dbid <> 0"))
     empty_catalog.change(lambda cursor: key_text.write(cursor, database))
     assert empty_catalog.cursor().execute(texts).fetchall() == texts_written
+
+
+def test_foreign_keys_of_an_earlier_version_get_their_triggers(empty_catalog: Catalog, database: int) -> None:
+    table = make_table(empty_catalog, database)
+    key = ForeignKey("", 0, table.oid, (1,), table.oid, (1,), on_delete="c", index=table.indexes[0].oid, deferrable=True, deferred=True)
+    created = empty_catalog.change(lambda cursor: foreign_key.create(cursor, empty_catalog.next_oid, table, key))
+    clone = replace(key, name="clone", parent=created.oid)
+    empty_catalog.change(lambda cursor: foreign_key.create(cursor, empty_catalog.next_oid, table, clone))
+    sql = "SELECT tgfoid, tgtype, tgconstraint, tgdeferrable, tginitdeferred, tgparentid <> 0 FROM hg.pg_trigger ORDER BY ALL"
+    triggers_written = empty_catalog.cursor().execute(sql).fetchall()
+    assert [row[0] for row in triggers_written] == [1644, 1644, 1645, 1645, 1646, 1655]
+    empty_catalog.change(lambda cursor: cursor.execute("DELETE FROM hg.pg_trigger"))
+    for _ in range(2):
+        empty_catalog.change(lambda cursor: foreign_key_trigger.complete(cursor, empty_catalog.next_oid))
+        assert empty_catalog.cursor().execute(sql).fetchall() == triggers_written
 
 
 def test_generated_name_that_is_in_use_gets_a_number(empty_catalog: Catalog, database: int) -> None:

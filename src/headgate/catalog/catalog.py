@@ -37,6 +37,7 @@ from headgate.catalog.cursor import Answers, CatalogCursor
 from headgate.catalog.layout import bootstrap, macros, wal
 from headgate.catalog.layout.format import FORMAT
 from headgate.catalog.physical import Cursor, one, refused, run, update
+from headgate.catalog.relation import foreign_key_trigger
 from headgate.catalog.security import role as roles
 from headgate.errors import PostgresError, disk_full
 from headgate.failpoint import Step, step
@@ -171,6 +172,7 @@ class Catalog:
         with catalog.begin() as transaction:
             macros.install(transaction.cursor)
             roles.make_own(transaction.cursor)
+            foreign_key_trigger.complete(transaction.cursor, catalog.next_oid)
         return catalog
 
     @classmethod

@@ -65,6 +65,7 @@ _POINTS: Mapping[str, tuple[_Point, ...]] = {
     "pg_inherits": (_Point(("inhrelid",), int),),
     "pg_partitioned_table": (_Point(("partrelid",), int),),
     "pg_sequence": (_Point(("seqrelid",), int),),
+    "pg_trigger": (_Point(("tgrelid",), int),),
     "history": (_Point(("oid",), int),),
 }
 

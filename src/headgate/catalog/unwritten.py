@@ -32,11 +32,25 @@ _FEW_ROWS = 4
 """Maximum number of rows for which an INSERT is faster than an Arrow table."""
 CATALOGS = frozenset({
     "pg_attrdef", "pg_attribute", "pg_class", "pg_constraint", "pg_depend", "pg_description", "pg_index", "pg_inherits", "pg_type",
-    "pg_partitioned_table", "pg_subscription_rel", "subscription_column", "history", "table_version",
+    "pg_partitioned_table", "pg_subscription_rel", "pg_trigger", "subscription_column", "history", "table_version",
 })  # fmt: skip
 """The catalogs that have rows for a new table. Their values are the same in Python before and after DuckDB has stored them."""
 _OF_RELATION = frozenset(
-    {"oid", "attrelid", "adrelid", "conrelid", "confrelid", "indrelid", "indexrelid", "inhrelid", "partrelid", "objoid", "relid", "srrelid"}
+    {
+        "oid",
+        "attrelid",
+        "adrelid",
+        "conrelid",
+        "confrelid",
+        "indrelid",
+        "indexrelid",
+        "inhrelid",
+        "partrelid",
+        "objoid",
+        "relid",
+        "srrelid",
+        "tgrelid",
+    }
 )
 """Columns that contain the oid of a relation."""
 

@@ -67,11 +67,12 @@ CREATE OR REPLACE VIEW hg.every_dependency AS
     UNION ALL SELECT DISTINCT p.dbid, 1255, p.oid, 0, 1247, p.type, 0, 'n'
         FROM (SELECT dbid, oid, unnest(list_append(coalesce(proallargtypes, proargtypes), prorettype)) AS type FROM hg.pg_proc WHERE dbid <> 0) p
         WHERE p.type >= 16384
-    UNION ALL SELECT t.dbid, 2620, t.oid, 0, 1255, t.tgfoid, 0, 'n' FROM hg.pg_trigger t WHERE t.dbid <> 0
-    UNION ALL SELECT t.dbid, 2620, t.oid, 0, 1259, t.tgrelid, 0, 'a' FROM hg.pg_trigger t WHERE t.dbid <> 0
-    UNION ALL SELECT t.dbid, 2620, t.oid, 0, 1259, t.tgconstrrelid, 0, 'a' FROM hg.pg_trigger t WHERE t.dbid <> 0 AND t.tgconstrrelid <> 0
-    UNION ALL SELECT t.dbid, 2620, t.oid, 0, 1259, t.tgrelid, 0, 'S' FROM hg.pg_trigger t WHERE t.dbid <> 0 AND t.tgparentid <> 0
-    UNION ALL SELECT t.dbid, 2620, t.oid, 0, 2620, t.tgparentid, 0, 'P' FROM hg.pg_trigger t WHERE t.dbid <> 0 AND t.tgparentid <> 0
+    UNION ALL SELECT t.dbid, 2620, t.oid, 0, 1255, t.tgfoid, 0, 'n' FROM hg.pg_trigger t WHERE t.dbid <> 0 AND NOT t.tgisinternal
+    UNION ALL SELECT t.dbid, 2620, t.oid, 0, 1259, t.tgrelid, 0, 'a' FROM hg.pg_trigger t WHERE t.dbid <> 0 AND NOT t.tgisinternal
+    UNION ALL SELECT t.dbid, 2620, t.oid, 0, 1259, t.tgconstrrelid, 0, 'a' FROM hg.pg_trigger t WHERE t.dbid <> 0 AND NOT t.tgisinternal AND t.tgconstrrelid <> 0
+    UNION ALL SELECT t.dbid, 2620, t.oid, 0, 1259, t.tgrelid, 0, 'S' FROM hg.pg_trigger t WHERE t.dbid <> 0 AND NOT t.tgisinternal AND t.tgparentid <> 0
+    UNION ALL SELECT t.dbid, 2620, t.oid, 0, 2620, t.tgparentid, 0, 'P' FROM hg.pg_trigger t WHERE t.dbid <> 0 AND NOT t.tgisinternal AND t.tgparentid <> 0
+    UNION ALL SELECT t.dbid, 2620, t.oid, 0, 2606, t.tgconstraint, 0, 'i' FROM hg.pg_trigger t WHERE t.dbid <> 0 AND t.tgisinternal
     UNION ALL SELECT t.dbid, 2620, t.oid, 0, 1259, t.tgrelid, t.attnum, 'n'
         FROM (SELECT dbid, oid, tgrelid, unnest(tgattr) AS attnum FROM hg.pg_trigger WHERE dbid <> 0) t
     UNION ALL SELECT t.dbid, 1247, t.oid, 0, 1247, t.typbasetype, 0, 'n' FROM hg.pg_type t WHERE t.dbid <> 0 AND t.typbasetype >= 16384

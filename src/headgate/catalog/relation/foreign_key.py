@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from headgate.catalog import constraint
 from headgate.catalog.physical import Cursor, Oids, insert, rows, run, update
-from headgate.catalog.relation import key_text, object_name
+from headgate.catalog.relation import foreign_key_trigger, key_text, object_name
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.constraint import require_unused
 from headgate.catalog.relation.relation import ForeignKey, Relation
@@ -39,13 +39,17 @@ def create(cursor: Cursor, oids: Oids, relation: Relation, key: ForeignKey) -> F
         coninhcount=int(bool(key.parent)), conparentid=key.parent, connoinherit=not key.parent and not relation.is_partitioned,
         conkey=list(key.columns), confkey=list(key.target_columns), confdelsetcols=list(key.set_columns) or None,
     )  # fmt: skip
+    created = replace(key, oid=oid, name=name)
+    if not key.parent:
+        foreign_key_trigger.create_actions(cursor, oids, relation.database, created)
+    foreign_key_trigger.create_checks(cursor, oids, relation.database, created)
     run(
         cursor,
         "UPDATE hg.pg_class SET relhastriggers = true WHERE dbid = ? AND oid IN (?, ?)",
         [relation.database, relation.oid, key.target],
     )
     key_text.write(cursor, relation.database, relation.oid)
-    return replace(key, oid=oid, name=name)
+    return created
 
 
 def drop(cursor: Cursor, database: int, oid: int) -> None:
@@ -62,6 +66,14 @@ def _clones(cursor: Cursor, database: int, oid: int) -> list[int]:
 def attach(cursor: Cursor, database: int, oid: int, parent: int) -> None:
     """Make the constraint of a partition the clone of its parent's."""
     update(cursor, "pg_constraint", {"dbid": database, "oid": oid}, conparentid=parent, conislocal=False, coninhcount=1)
+    foreign_key_trigger.attach(cursor, database, oid, parent)
+
+
+def detach(cursor: Cursor, oids: Oids, partition: Relation) -> None:
+    """Make the clones of a partition that becomes a table of its own constraints of its own."""
+    for key in partition.foreign_keys:
+        if key.parent:
+            foreign_key_trigger.detach(cursor, oids, partition.database, key)
 
 
 def set_deferrable(cursor: Cursor, database: int, oid: int, *, deferrable: bool, deferred: bool) -> None:
@@ -69,6 +81,7 @@ def set_deferrable(cursor: Cursor, database: int, oid: int, *, deferrable: bool,
     for clone in _clones(cursor, database, oid):
         set_deferrable(cursor, database, clone, deferrable=deferrable, deferred=deferred)
     update(cursor, "pg_constraint", {"dbid": database, "oid": oid}, condeferrable=deferrable, condeferred=deferred)
+    foreign_key_trigger.set_deferrable(cursor, database, oid, deferrable=deferrable, deferred=deferred)
 
 
 def validate(cursor: Cursor, database: int, oid: int) -> None:

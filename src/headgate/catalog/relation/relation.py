@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from headgate.catalog.cursor import Rows
@@ -109,6 +109,26 @@ class ForeignKey:
     validated: bool = True
     parent: int = 0
     """The constraint of the partitioned table of which this is the clone on a partition, or 0."""
+    enabled: str = "OO"
+    """tgenabled of the two triggers of the constraint on the table that has it here: those of INSERT and UPDATE in `foreign_keys`, those
+    of DELETE and UPDATE in `referenced`."""
+
+    def fires_on_update(self, role: str) -> bool:
+        """Return whether an UPDATE fires its trigger in a session whose session_replication_role this is."""
+        return fires(self.enabled[1], role)
+
+    def fires_otherwise(self, role: str) -> bool:
+        """Return whether an INSERT into the referencing table, or a DELETE from the referenced one, fires its trigger."""
+        return fires(self.enabled[0], role)
+
+
+CHECK_FUNCTIONS = (1644, 1645)
+"""The functions RI_FKey_check_ins and RI_FKey_check_upd of the triggers of referencing tables."""
+
+
+def fires(enabled: str, role: str) -> bool:
+    """Return whether a trigger with this tgenabled fires in a session whose session_replication_role this is."""
+    return enabled in ("A", "R" if role == "replica" else "O")
 
 
 @dataclass(frozen=True)
@@ -306,7 +326,7 @@ def descendants(cursor: Cursor, database: int, oid: int) -> list[int]:
 def load_many(cursor: Cursor, database: int, oids: Sequence[int]) -> list[Relation]:
     """Return the relations with these oids that exist, in the order of `oids`.
 
-    At most nine queries, regardless of the number of relations. Each reads a single table, because DuckDB plans a join of four tables in
+    At most ten queries, regardless of the number of relations. Each reads a single table, because DuckDB plans a join of four tables in
     four milliseconds and a query on one table in one.
     """
     if not oids:
@@ -322,7 +342,7 @@ def load_many(cursor: Cursor, database: int, oids: Sequence[int]) -> list[Relati
     columns = _columns(reader, present)
     constraints = reader.read(_CONSTRAINTS, ("conrelid", "confrelid"), present)
     indexes = _indexes(reader, [oid for oid, *_, has_index, _ in classes if has_index], constraints)
-    checks, own, referenced = _constraints(constraints)
+    checks, own, referenced = _constraints(constraints, _trigger_states(reader, constraints, present))
     parents = dict(reader.read("inhrelid, inhparent FROM hg.pg_inherits", ["inhrelid"], [oid for oid, *_, inherits in classes if inherits]))
     keys = _partition_keys(reader, [oid for oid, _, _, kind, *_ in classes if kind == RelationKind.PARTITIONED_TABLE])
     relations = {}
@@ -418,6 +438,25 @@ def _indexes(reader: _Reader, oids: Sequence[int], constraints: Rows) -> dict[in
     return indexes
 
 
+_ACTION_EVENTS = (9, 17)
+"""tgtype of the triggers of referenced tables: AFTER DELETE and UPDATE, for each row."""
+
+
+def _trigger_states(reader: _Reader, constraint_rows: Rows, present: Sequence[int]) -> dict[tuple[int, int], str]:
+    """Return tgenabled of the triggers of foreign keys, by the constraint and the function of a check, or the tgtype of an action."""
+    with_keys = {oid for row in constraint_rows if row[0] == "f" for oid in (row[1], row[6])}
+    trigger_rows = reader.read(
+        "tgconstraint, tgfoid, tgtype, tgenabled FROM hg.pg_trigger", ["tgrelid"], [oid for oid in present if oid in with_keys]
+    )
+    return {
+        (constraint, function if function in CHECK_FUNCTIONS else kind): enabled for constraint, function, kind, enabled in trigger_rows
+    }
+
+
+def _enabled(states: dict[tuple[int, int], str], constraint: int, numbers: tuple[int, ...]) -> str:
+    return "".join(states.get((constraint, number), "O") for number in numbers)
+
+
 _CONSTRAINTS = (
     "contype, conrelid, conname, oid, conbin, conkey, confrelid, confkey, confupdtype, confdeltype, confmatchtype, confdelsetcols,"
     " conindid, condeferrable, condeferred, convalidated, conparentid, connoinherit FROM hg.pg_constraint"
@@ -425,9 +464,12 @@ _CONSTRAINTS = (
 
 
 def _constraints(
-    constraint_rows: Rows,
+    constraint_rows: Rows, states: dict[tuple[int, int], str]
 ) -> tuple[dict[int, list[Check]], dict[int, list[ForeignKey]], dict[int, list[ForeignKey]]]:
-    """Return the CHECK constraints and the foreign keys by their relation, and the foreign keys by the relation to which they refer."""
+    """Return the CHECK constraints and the foreign keys by their relation, and the foreign keys by the relation to which they refer.
+
+    `states` are those of `_trigger_states`.
+    """
     checks: dict[int, list[Check]] = {}
     own: dict[int, list[ForeignKey]] = {}
     referenced: dict[int, list[ForeignKey]] = {}
@@ -439,7 +481,7 @@ def _constraints(
             key = ForeignKey(
                 name, oid, relation, tuple(columns), target, tuple(target_columns), on_update, on_delete, match, tuple(chosen or ()), *flags
             )
-            own.setdefault(relation, []).append(key)
+            own.setdefault(relation, []).append(replace(key, enabled=_enabled(states, oid, CHECK_FUNCTIONS)))
             if not key.parent:
-                referenced.setdefault(target, []).append(key)
+                referenced.setdefault(target, []).append(replace(key, enabled=_enabled(states, oid, _ACTION_EVENTS)))
     return checks, own, referenced

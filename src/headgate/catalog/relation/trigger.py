@@ -1,6 +1,6 @@
 """Triggers of tables: rows of pg_trigger (manual, 39).
 
-Written by `commands.trigger.definition`, read by whatever changes rows. Foreign keys have none here: they are checked without.
+Written by `commands.trigger.definition`, read by whatever changes rows. `foreign_key_trigger` writes the internal triggers of foreign keys.
 
 A row trigger of a partitioned table has a clone on each partition below it (`clone`). The clones fire, because partitions hold the rows.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from headgate.catalog.cursor import Row
 from headgate.catalog.physical import Cursor, delete, insert, rows, update
 from headgate.catalog.relation import partition as partitions
-from headgate.catalog.relation.relation import Relation
+from headgate.catalog.relation.relation import Relation, fires
 from headgate.errors import PostgresError
 from headgate.sql.names import quote_literal
 
@@ -64,7 +64,7 @@ class Trigger:
 
     def fires(self, role: str) -> bool:
         """Whether it fires in a session whose session_replication_role this is."""
-        return self.enabled in ("A", "R" if role == "replica" else "O")
+        return fires(self.enabled, role)
 
 
 _COLUMNS = (
@@ -119,6 +119,25 @@ def drop_clones(cursor: Cursor, database: int, oid: int) -> None:
 
 def _remove(cursor: Cursor, database: int, oid: int) -> None:
     delete(cursor, "pg_trigger", dbid=database, oid=oid)
+
+
+def states(cursor: Cursor, database: int, relation: int) -> list[tuple[int, str, bool]]:
+    """Return the triggers of a table, also those of foreign keys: their oids and names, and whether they are internal, by name."""
+    sql = "SELECT oid, tgname, tgisinternal FROM hg.pg_trigger WHERE dbid = ? AND tgrelid = ? ORDER BY tgname"
+    return [(oid, name, is_internal) for oid, name, is_internal in rows(cursor, sql, [database, relation])]
+
+
+def names_of_constraint(cursor: Cursor, table: Relation, constraint: int) -> list[str]:
+    """Return the names of the triggers that a foreign key (oid) has on a table."""
+    sql = "SELECT tgname FROM hg.pg_trigger WHERE dbid = ? AND tgrelid = ? AND tgconstraint = ?"
+    return [name for (name,) in rows(cursor, sql, [table.database, table.oid, constraint])]
+
+
+def set_enabled(cursor: Cursor, database: int, oid: int, enabled: str, *, only: bool) -> None:
+    """Set tgenabled of a trigger, and unless `only` that of its clones on partitions."""
+    update(cursor, "pg_trigger", {"dbid": database, "oid": oid}, tgenabled=enabled)
+    for clone_oid, _ in () if only else clones(cursor, database, oid):
+        set_enabled(cursor, database, clone_oid, enabled, only=False)
 
 
 # ---- partitions -------------------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """Enforce FOREIGN KEYs when rows are written: check the keys of new rows, and act on rows that reference removed keys (manual, 5.4.5).
 
 Called after a statement has written all its rows, like PostgreSQL's triggers at the end of a statement. A deferred constraint is checked
-before the commit. Nothing is checked if session_replication_role is replica, and not by workers that apply changes. `reference_key` looks
-up keys.
+before the commit. Whether a constraint is checked depends on its internal triggers and session_replication_role, which is replica in
+workers that apply changes (`ForeignKey.enabled`). `reference_key` looks up keys.
 
     INSERT, UPDATE of the referencing table     each new key without a NULL must be in the referenced table
     DELETE, UPDATE of the referenced table      NO ACTION, RESTRICT: no row may reference a removed key
@@ -41,11 +41,6 @@ from headgate.types.storage import arrow_type
 NO_ACTION, RESTRICT, CASCADE, SET_NULL, SET_DEFAULT = "a", "r", "c", "n", "d"
 
 
-def enforced(session: Session) -> bool:
-    """Return whether the session checks foreign keys."""
-    return session.settings.text("session_replication_role") != "replica"
-
-
 def lock(transaction: Transaction, relation: Relation) -> None:
     """Lock the tables that a table's rows reference, before a statement writes rows into it."""
     for key in relation.foreign_keys:
@@ -53,9 +48,11 @@ def lock(transaction: Transaction, relation: Relation) -> None:
             transaction.lock(relations.get(transaction.cursor, relation.database, key.target))
 
 
-def _in_firing_order(keys: Sequence[ForeignKey]) -> list[ForeignKey]:
-    """Return foreign keys in the order in which PostgreSQL's triggers fire: the order of their creation."""
-    return sorted(keys, key=lambda key: key.oid)
+def _fired(session: Session, keys: Sequence[ForeignKey], *, updating: bool) -> list[ForeignKey]:
+    """Return the foreign keys whose triggers fire, in PostgreSQL's order: that of their creation."""
+    role = session.settings.text("session_replication_role")
+    fired = [key for key in keys if (key.fires_on_update(role) if updating else key.fires_otherwise(role))]
+    return sorted(fired, key=lambda key: key.oid)
 
 
 # ---- the referencing side --------------------------------------------------------------------------------------------
@@ -63,17 +60,13 @@ def _in_firing_order(keys: Sequence[ForeignKey]) -> list[ForeignKey]:
 
 def inserted(session: Session, transaction: Transaction, relation: Relation, rows: Rows) -> None:
     """Check inserted rows (the relation's columns by name). Raise 23503."""
-    if not relation.foreign_keys or not enforced(session):
-        return
-    for key in _in_firing_order(relation.foreign_keys):
+    for key in _fired(session, relation.foreign_keys, updating=False) if relation.foreign_keys else ():
         _check_new(session, transaction, relation, key, reference_key.of_rows(rows, relation, key.columns))
 
 
 def updated(session: Session, transaction: Transaction, relation: Relation, changed: Rows) -> None:
     """Check updated rows (`old`, `new` structs) whose key columns have changed. Raise 23503."""
-    if not relation.foreign_keys or not enforced(session):
-        return
-    for key in _in_firing_order(relation.foreign_keys):
+    for key in _fired(session, relation.foreign_keys, updating=True) if relation.foreign_keys else ():
         names = reference_key.column_names(relation, key.columns)
         moved = row_set.differing(changed, names)
         _check_new(session, transaction, relation, key, reference_key.of_struct(moved, "new", names))
@@ -159,9 +152,7 @@ def left(session: Session, transaction: Transaction, relation: Relation, changed
 
     The change is rejected, or the referencing rows are changed too.
     """
-    if not relation.referenced or not enforced(session):
-        return
-    for key in _in_firing_order(relation.referenced):
+    for key in _fired(session, relation.referenced, updating=not deleting) if relation.referenced else ():
         names = reference_key.column_names(relation, key.target_columns)
         gone = changed if deleting else row_set.differing(changed, names)
         values = reference_key.of_struct(gone, "old", names, None if deleting else "new")

@@ -48,7 +48,7 @@ def _constraints_of_name(cursor: Cursor, context: SessionContext, name: pb.Range
             cursor,
             "SELECT oid, condeferrable FROM hg.pg_constraint WHERE dbid IN (0, ?) AND conname = ? AND connamespace = ?"
             " UNION ALL SELECT t.oid, t.tgdeferrable FROM hg.pg_trigger t JOIN hg.pg_class c ON c.dbid = t.dbid AND c.oid = t.tgrelid"
-            " WHERE t.tgconstraint <> 0 AND t.dbid = ? AND t.tgname = ? AND c.relnamespace = ?",
+            " WHERE t.tgconstraint <> 0 AND NOT t.tgisinternal AND t.dbid = ? AND t.tgname = ? AND c.relnamespace = ?",
             2 * [context.database, name.relname, lookup.namespace(cursor, context.database, schema)],
         )
         if deferred and not all(deferrable for _, deferrable in constraints):
@@ -67,7 +67,7 @@ def _with_partitions(cursor: Cursor, database: int, constraints: Iterable[int]) 
         marks = ", ".join("?" for _ in more)
         sql = (
             f"SELECT oid FROM hg.pg_constraint WHERE dbid = ? AND conparentid IN ({marks})"
-            f" UNION ALL SELECT oid FROM hg.pg_trigger WHERE dbid = ? AND tgparentid IN ({marks})"
+            f" UNION ALL SELECT oid FROM hg.pg_trigger WHERE dbid = ? AND NOT tgisinternal AND tgparentid IN ({marks})"
         )
         clones = rows(cursor, sql, 2 * [database, *more])
         more = {oid for (oid,) in clones} - all_oids

@@ -17,8 +17,8 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.physical import Cursor, one
 from headgate.catalog.relation import constraint as constraints
+from headgate.catalog.relation import foreign_key, partition
 from headgate.catalog.relation import index as indexes
-from headgate.catalog.relation import partition
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.constraint import NewCheck
@@ -269,6 +269,7 @@ def detach(command: pb.AlterTableCmd, parent: Relation, session: Session, transa
         raise PostgresError("55000", f'cannot complete detaching partition "{child.name}"', detail=detail)
     constraint = one(cursor, "SELECT relpartconstraint FROM hg.pg_class WHERE dbid = ? AND oid = ?", [child.database, child.oid])
     triggers.disinherit(cursor, child)
+    foreign_key.detach(cursor, transaction.engine.catalog.next_oid, child)
     partition.detach(cursor, child, parent)
     partition_constraint.rewrite(cursor, parent)
     partition_constraint.rewrite(cursor, relations.get(cursor, child.database, child.oid))

@@ -43,7 +43,11 @@ def clone(transaction: Transaction, parent: Relation, key: ForeignKey, partition
 
 def _is_equal(existing: ForeignKey, own: ForeignKey) -> bool:
     """Return whether a partition's own constraint can be the clone `own`."""
-    return not existing.parent and existing.validated and replace(existing, name=own.name, oid=own.oid, parent=own.parent) == own
+    return (
+        not existing.parent
+        and existing.validated
+        and replace(existing, name=own.name, oid=own.oid, parent=own.parent, enabled=own.enabled) == own
+    )
 
 
 def check(session: Session, transaction: Transaction, keys: Sequence[ForeignKey]) -> None:

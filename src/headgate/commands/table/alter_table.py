@@ -248,12 +248,8 @@ def set_logged(alteration: Alteration, command: pb.AlterTableCmd) -> None:
 
 
 def triggers(alteration: Alteration, command: pb.AlterTableCmd) -> None:
-    """Execute ENABLE or DISABLE TRIGGER. Triggers of foreign keys cannot be disabled."""
-    trigger.enable(alteration.cursor, alteration.relation, command.name, trigger.ENABLED[command.subtype], only=alteration.only)
-    if command.subtype == pb.AT_DisableTrigAll and (alteration.relation.foreign_keys or alteration.relation.referenced):
-        raise not_supported(
-            "disabling the triggers of foreign keys is not supported", hint="SET session_replication_role = replica does it."
-        )
+    """Execute ENABLE or DISABLE TRIGGER."""
+    trigger.enable(alteration.session, alteration.cursor, alteration.relation, command, only=alteration.only)
 
 
 def set_options(alteration: Alteration, command: pb.AlterTableCmd) -> None:

@@ -23,7 +23,6 @@ from headgate.errors import PostgresError, existing, not_supported
 from headgate.expression.binding import binder, user_function
 from headgate.expression.deparsing import deparse
 from headgate.sql import names
-from headgate.sql.names import quote_ident
 from headgate.sql.parser import ParseNode, unwrap, walk
 from headgate.types import registry
 
@@ -223,8 +222,12 @@ def _get(cursor: Cursor, relation: Relation, name: str) -> Trigger:
         (candidate for candidate in triggers.of_relation(cursor, relation.database, relation.oid) if candidate.name == name), None
     )
     if trigger is None:
-        raise PostgresError("42704", f'trigger "{name}" for table "{relation.name}" does not exist')
+        raise _missing(relation, name)
     return trigger
+
+
+def _missing(relation: Relation, name: str) -> PostgresError:
+    return PostgresError("42704", f'trigger "{name}" for table "{relation.name}" does not exist')
 
 
 def drop(node: pb.DropStmt, session: Session) -> CommandResult:
@@ -232,23 +235,29 @@ def drop(node: pb.DropStmt, session: Session) -> CommandResult:
     cursor = transaction.cursor
 
     def names_of(relation: Relation) -> list[str]:
-        return [trigger.name for trigger in triggers.of_relation(cursor, relation.database, relation.oid)]
+        return [name for _, name, _ in triggers.states(cursor, relation.database, relation.oid)]
 
     for target, name in lookup.on_tables(node, session, "trigger", names_of):
         relation = _owned(cursor, session, target)
+        for key in (*relation.foreign_keys, *relation.referenced):
+            if name in triggers.names_of_constraint(cursor, relation, key.oid):
+                owner = relations.get(cursor, relation.database, key.relation)
+                raise _required(cursor, session, relation, name, f"constraint {key.name}", owner)
         trigger = _get(cursor, relation, name)
         if trigger.parent:
             parent = relations.get(cursor, relation.database, relation.parent)
-            shown = f"trigger {quote_ident(name)} on table {dependency.shown_name(cursor, session.context, parent)}"
-            raise PostgresError(
-                "2BP01",
-                f"cannot drop trigger {quote_ident(name)} on table {dependency.shown_name(cursor, session.context, relation)}"
-                f" because {shown} requires it",
-                hint=f"You can drop {shown} instead.",
-            )
+            raise _required(cursor, session, relation, name, f"trigger {name}", parent)
         triggers.drop(cursor, relation.database, trigger.oid)
     transaction.catalog_changed()
     return CommandResult("DROP TRIGGER")
+
+
+def _required(cursor: Cursor, session: Session, relation: Relation, name: str, owner: str, table: Relation) -> PostgresError:
+    """Return the error of DROP for a trigger that belongs to another object, `owner` on `table`."""
+    context = session.context
+    shown = f"{owner} on table {dependency.shown_name(cursor, context, table)}"
+    subject = f"trigger {name} on table {dependency.shown_name(cursor, context, relation)}"
+    return PostgresError("2BP01", f"cannot drop {subject} because {shown} requires it", hint=f"You can drop {shown} instead.")
 
 
 def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
@@ -283,21 +292,25 @@ def _clones(cursor: Cursor, relation: Relation, trigger: Trigger) -> list[tuple[
     return clones_below
 
 
-ENABLED = {
+_ENABLED = {
     pb.AT_EnableTrig: "O", pb.AT_EnableTrigAll: "O", pb.AT_EnableTrigUser: "O", pb.AT_EnableAlwaysTrig: "A", pb.AT_EnableReplicaTrig: "R",
     pb.AT_DisableTrig: "D", pb.AT_DisableTrigAll: "D", pb.AT_DisableTrigUser: "D",
 }  # fmt: skip
 """The value of tgenabled for each form of ALTER TABLE … TRIGGER."""
 
 
-def enable(cursor: Cursor, relation: Relation, name: str, state: str, *, only: bool = False) -> None:
-    """Enable or disable triggers (ALTER TABLE). An empty name means all triggers. `only`: do not change the clones on partitions."""
-    table_triggers = [_get(cursor, relation, name)] if name else triggers.of_relation(cursor, relation.database, relation.oid)
-    for trigger in table_triggers:
-        _enable(cursor, relation, trigger, state, only=only)
+def enable(session: Session, cursor: Cursor, relation: Relation, command: pb.AlterTableCmd, *, only: bool = False) -> None:
+    """Enable or disable triggers (ALTER TABLE): that of the command, or all. `only`: do not change the clones on partitions.
 
-
-def _enable(cursor: Cursor, relation: Relation, trigger: Trigger, state: str, *, only: bool) -> None:
-    triggers.write(cursor, relation.database, replace(trigger, enabled=state))
-    for partition, clone in () if only else _clones(cursor, relation, trigger):
-        _enable(cursor, partition, clone, state, only=False)
+    Raise 42501 for a trigger of a foreign key unless the user is a superuser (EnableDisableTrigger).
+    """
+    of_table = triggers.states(cursor, relation.database, relation.oid)
+    chosen = [trigger for trigger in of_table if command.name in ("", trigger[1])]
+    if command.name and not chosen:
+        raise _missing(relation, command.name)
+    for oid, name, is_internal in chosen:
+        if is_internal and command.subtype in (pb.AT_EnableTrigUser, pb.AT_DisableTrigUser):
+            continue
+        if is_internal and not privilege.is_superuser(cursor, session.context.user):
+            raise PostgresError("42501", f'permission denied: "{name}" is a system trigger')
+        triggers.set_enabled(cursor, relation.database, oid, _ENABLED[command.subtype], only=only)
