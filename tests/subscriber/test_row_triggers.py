@@ -407,3 +407,44 @@ def test_applied_change_whose_trigger_waits_for_another_session_continues_as_in_
         for name in ("s", "mirror"):
             publisher.wait_confirmed(name)
         assert subscriber.sql("SELECT * FROM audit ORDER BY n") == mirror.sql("SELECT * FROM audit ORDER BY n"), statement
+
+
+REFERENCES = """
+    CREATE TABLE parent (id int PRIMARY KEY); CREATE TABLE child (id int PRIMARY KEY, parent int REFERENCES parent ON DELETE CASCADE);
+    CREATE TABLE kind (id int PRIMARY KEY); ALTER TABLE parent ADD kind int REFERENCES kind"""
+ENABLING = """DO $$ DECLARE found record; BEGIN
+    FOR found IN SELECT tgrelid::regclass, tgname FROM pg_trigger WHERE tgfoid::regproc::text IN ('"RI_FKey_check_ins"', '"RI_FKey_cascade_del"')
+        AND (tgrelid = 'child'::regclass OR tgconstrrelid = 'child'::regclass) LOOP
+    EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER %I', found.tgrelid, found.tgname); END LOOP; END $$"""
+
+
+def test_foreign_keys_of_applied_changes_are_checked_if_their_triggers_are_enabled_always(
+    publisher: Publisher, subscriber: Subscriber, mirror: Publisher
+) -> None:
+    publisher.sql("CREATE TABLE child (id int PRIMARY KEY, parent int); CREATE TABLE parent (id int PRIMARY KEY, kind int)")
+    publisher.sql("CREATE PUBLICATION p FOR ALL TABLES")
+    for database in (subscriber, mirror):
+        database.sql(REFERENCES)
+    subscribe_both(publisher, subscriber, mirror)
+    publisher.sql("INSERT INTO child VALUES (1, 10); INSERT INTO parent VALUES (11, 1)")  # not checked
+    for name in ("s", "mirror"):
+        publisher.wait_confirmed(name)
+    for database in (subscriber, mirror):
+        database.sql(ENABLING)
+    publisher.sql("""BEGIN; INSERT INTO parent VALUES (1, 1), (2, 1); INSERT INTO child VALUES (2, 1), (3, NULL), (4, 2);
+        UPDATE child SET parent = 12 WHERE id = 3; DELETE FROM parent WHERE id = 1; INSERT INTO child VALUES (5, 2); COMMIT""")
+    for name in ("s", "mirror"):
+        publisher.wait_confirmed(name)
+    rows = "SELECT 'child', id, parent FROM child UNION ALL SELECT 'parent', id, kind FROM parent ORDER BY 1, 2"
+    assert subscriber.sql(rows) == mirror.sql(rows)
+    publisher.sql("BEGIN; INSERT INTO child VALUES (6, 13); INSERT INTO parent VALUES (13, 1); COMMIT")  # in this order
+    error = subscriber.log.error('insert or update on table "child" violates foreign key constraint "child_parent_fkey"')
+    assert error.detail == 'Key (parent)=(13) is not present in table "parent".'
+    assert 'replication target relation "public.child"' in error.context
+    assert subscriber.sql(rows) == mirror.sql(rows)
+    for database in (subscriber, mirror):
+        database.sql("ALTER TABLE child DISABLE TRIGGER ALL")
+    for name in ("s", "mirror"):
+        publisher.wait_confirmed(name)
+    assert subscriber.sql(rows) == mirror.sql(rows)
+    assert "child|6|13" in mirror.sql(rows)

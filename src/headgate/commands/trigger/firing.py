@@ -15,7 +15,7 @@ import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -65,12 +65,21 @@ class _Together:
     inserts: list[tuple[UserFunction, Gathered]]
 
 
+class References(Protocol):
+    """The foreign keys of a table that are checked like AFTER triggers. Only workers that apply changes have them (`applied_triggers`)."""
+
+    def accessed(self, event: int) -> Access | None: ...
+
+    def checks(self, event: int, old: pa.Table | None, new: pa.Table | None) -> list[Callable[[], None]]:
+        """Return the functions to call after the rows are written."""
+
+
 class Firing:
     """The triggers of a table that fire in a session."""
 
-    def __init__(self, session: Session, relation: Relation, *, collects: bool = False) -> None:
+    def __init__(self, session: Session, relation: Relation, *, collects: bool = False, references: References | None = None) -> None:
         """Load the triggers. With `collects`, the object serves one statement and keeps the rows of transition tables."""
-        self.session, self.relation = session, relation
+        self.session, self.relation, self._references = session, relation, references
         self._triggers = firing_in(session, relation)
         self.calls = TriggerCalls(session, relation)
         self._access = TriggerAccess(self.calls)
@@ -104,7 +113,11 @@ class Firing:
 
     def accessed(self, event: int) -> Access | None:
         """Return the tables that the row triggers of an event use, or None if they are unknown."""
-        return self._access.of_event(self._triggers, event)
+        access = self._access.of_event(self._triggers, event)
+        if self._references is None or access is None:
+            return access
+        checked = self._references.accessed(event)
+        return None if checked is None else (access[0] | checked[0], access[1] | checked[1])
 
     def used(self) -> set[int] | None:
         """Return the tables that the row triggers read or change, or None if they may be any tables."""
@@ -113,15 +126,19 @@ class Firing:
     @property
     def fires(self) -> bool:
         """Return whether any trigger fires."""
-        return bool(self._triggers)
+        return bool(self._triggers) or self._references is not None
 
     def has_rows(self, event: int) -> bool:
         """Return whether triggers fire for each row of an event, or need its rows in a transition table."""
         return self.collects(event) or any(trigger.kind & event and trigger.is_row for trigger in self._triggers)
 
     def collects(self, event: int) -> bool:
-        """Return whether the rows of an event are kept in transition tables."""
-        return self._collects and any(trigger.kind & event and trigger.has_transition_tables for trigger in self._triggers)
+        """Return whether the rows of an event are kept in transition tables, or checks must wait for all rows."""
+        if not self._collects:
+            return False
+        if self._references is not None and self._references.accessed(event) is None:
+            return True
+        return any(trigger.kind & event and trigger.has_transition_tables for trigger in self._triggers)
 
     def collect(self, event: int, old: pa.Table | None, new: pa.Table | None) -> None:
         """Add changed rows to the transition tables of an event."""
@@ -249,14 +266,18 @@ class Firing:
     def after(self, event: int, old: pa.Table | None, new: pa.Table | None, columns: set[str] | None = None) -> list[Callable[[], None]]:
         """Return the calls of AFTER triggers to make after the statement has written all its rows: one for all rows, or one per row."""
         self.collect(event, old, new)
+        checks = self._references.checks(event, old, new) if self._references is not None and _count(old, new) else []
+        return checks + self._after(event, old, new, columns)
+
+    def _after(self, event: int, old: pa.Table | None, new: pa.Table | None, columns: set[str] | None) -> list[Callable[[], None]]:
         fired = self.of(event, row=True, before=False, columns=columns)
         if not fired or not all(self._access.reads_rows_only(trigger) and not trigger.deferrable for trigger in fired):
-            return self.after_each(event, old, new, columns)
+            return self._after_each(event, old, new, columns)
 
         def fire() -> None:
             result = self._together(fired, event, old, new)
             if result is None or not self._written(result.inserts):
-                for fire_row in self.after_each(event, old, new, columns):
+                for fire_row in self._after_each(event, old, new, columns):
                     fire_row()
 
         return [fire]
@@ -264,7 +285,23 @@ class Firing:
     def after_each(
         self, event: int, old: pa.Table | None, new: pa.Table | None, columns: set[str] | None = None
     ) -> list[Callable[[], None]]:
-        """Return the calls of the AFTER triggers, one for each row. Their WHEN conditions are evaluated here, before any of them fires."""
+        """Return the calls of the AFTER triggers, one for each row."""
+        references = self._references
+        calls = self._after_each(event, old, new, columns)
+        if references is None:
+            return calls
+
+        def check(place: int) -> None:
+            sides = [None if rows is None else rows.slice(place, 1) for rows in (old, new)]
+            for call in (*references.checks(event, *sides), *calls[place : place + 1]):
+                call()
+
+        return [functools.partial(check, place) for place in range(_count(old, new))]
+
+    def _after_each(
+        self, event: int, old: pa.Table | None, new: pa.Table | None, columns: set[str] | None = None
+    ) -> list[Callable[[], None]]:
+        """See `after_each`. The WHEN conditions are evaluated here, before any trigger fires."""
         fired = self.of(event, row=True, before=False, columns=columns)
         if not fired:
             return []

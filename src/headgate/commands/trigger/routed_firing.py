@@ -12,9 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.catalog.relation import trigger as triggers
+from headgate.catalog.relation.relation import Relation
 from headgate.commands.session import Session
 from headgate.commands.trigger.access import all_used, are_independent
-from headgate.commands.trigger.firing import EVENTS, Firing, Write, emptied, flat, written_before_reads
+from headgate.commands.trigger.firing import EVENTS, Firing, References, Write, emptied, flat, written_before_reads
 from headgate.commands.trigger.own_change import OwnChanges
 from headgate.plpgsql.scope import Row
 from headgate.storage.partitioned import PartitionedTable, Places, of_leaf, of_root
@@ -28,10 +29,13 @@ class RoutedFiring:
     partition and an INSERT into the new one.
     """
 
-    def __init__(self, session: Session, table: PartitionedTable, *, collects: bool = False) -> None:
+    def __init__(
+        self, session: Session, table: PartitionedTable, *, collects: bool = False,
+        references: Callable[[Relation], References | None] = lambda _: None,
+    ) -> None:  # fmt: skip
         self.session, self.table = session, table
         self.root = Firing(session, table.root, collects=collects)
-        self._leaves = [Firing(session, leaf) for leaf in table.leaves]
+        self._leaves = [Firing(session, leaf, references=references(leaf)) for leaf in table.leaves]
 
     @property
     def fires(self) -> bool:

@@ -7,12 +7,12 @@ for each table (`of_statement`), which collects the rows of transition tables.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from headgate.catalog.relation.relation import Relation
 from headgate.commands.query.planner import Planner
 from headgate.commands.session import Session
-from headgate.commands.trigger.firing import Firing
+from headgate.commands.trigger.firing import Firing, References
 from headgate.commands.trigger.routed_firing import RoutedFiring
 
 
@@ -24,16 +24,18 @@ def of_statement(planner: Planner, relation: Relation) -> Firing | RoutedFiring 
     return firing
 
 
-def firing_of(session: Session, relation: Relation, *, collects: bool = False) -> Firing | RoutedFiring | None:
-    """Return the triggers of a table that fire in a session; None if there are none. `collects`: see `Firing`."""
+def firing_of(
+    session: Session, relation: Relation, *, collects: bool = False, references: Callable[[Relation], References | None] = lambda _: None
+) -> Firing | RoutedFiring | None:
+    """Return the triggers of a table that fire in a session; None if there are none. `collects`, `references`: see `Firing`."""
     firing: Firing | RoutedFiring
     if relation.is_partitioned:
         table = session.begin_statement().partitioned(relation)
         if not relation.has_triggers and not any(leaf.has_triggers for leaf in table.leaves):
             return None
-        firing = RoutedFiring(session, table, collects=collects)
+        firing = RoutedFiring(session, table, collects=collects, references=references)
     elif relation.has_triggers:
-        firing = Firing(session, relation, collects=collects)
+        firing = Firing(session, relation, collects=collects, references=references(relation))
     else:
         return None
     return firing if firing.fires else None
