@@ -34,8 +34,6 @@ EXPECTED = [
     ExpectedFailure("012", "ac", "update with primary key with nondeterministic collation", "collations other than C"),
     ExpectedFailure("012", "ac", "update with replica identity full with nondeterministic collation", "collations other than C"),
     ExpectedFailure("022", "ac", "transaction is prepared on subscriber C", "a cascade delivers a prepared transaction at COMMIT PREPARED"),
-    ExpectedFailure("028", "abc", "check initial data copy from table tab_rowfilter_inherited", "INHERITS"),
-    ExpectedFailure("028", "abc", "check replicated rows to tab_rowfilter_inherited and tab_rowfilter_child", "INHERITS"),
 ]
 
 

@@ -14,7 +14,6 @@ our $postponed;
 	[ '100', qr/CREATE FUNCTION double\(x int\).*/s, sub { '' }, 'user-defined functions' ],
 	[ '100', qr/ WHERE a > double\(1\)/, sub { ' WHERE a > 2' }, 'user-defined functions' ],
 	[ '001', qr/options=''-c log_statement_stats=on''/, sub { "options=''-c log_min_duration_statement=0''" }, 'a node rejects log_statement_stats (documented)', 1 ],
-	[ '028', qr/CREATE TABLE tab_rowfilter_child \(b text\) INHERITS \(tab_rowfilter_inherited\)/, sub { 'CREATE TABLE tab_rowfilter_child (a int, b text)' }, 'INHERITS: parent and child become two independent tables' ],
 	[ '015', qr/BEGIN;\s*INSERT INTO test_tab SELECT i, md5\(i::text\) FROM generate_series\(5001, 9999\) s\(i\);\s*DELETE FROM test_tab WHERE a > 5000;\s*COMMIT;/, sub { '' }, 'a second writer waits for a transaction that deletes rows of the table (documented); this transaction has no net effect' ],
 	[ '023', qr/^INSERT INTO test_tab VALUES \(99999, 'foobar'\)$/, sub { $postponed = 1; '' }, 'a prepared transaction that has changed rows blocks other writers of the table (documented): the INSERT is sent after its end' ],
 	[ '023', qr/((?:COMMIT|ROLLBACK) PREPARED 'test_prepared_tab';)/, sub { my $end = $_[0] . ($postponed ? " INSERT INTO test_tab VALUES (99999, 'foobar');" : ''); $postponed = 0; $end }, 'the INSERT that was postponed' ],

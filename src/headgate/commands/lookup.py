@@ -16,6 +16,7 @@ from headgate.catalog import hold, system_view
 from headgate.catalog import namespace as namespaces
 from headgate.catalog.function import UserFunction
 from headgate.catalog.physical import Cursor, one
+from headgate.catalog.relation import inheritance
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.catalog.relation.relation_kind import INDEX_KINDS, TABLE_KINDS, RelationKind
@@ -195,7 +196,10 @@ def source(cursor: Cursor, context: SessionContext, node: pb.RangeVar, *, check:
 
 
 def queried(cursor: Cursor, context: SessionContext, node: pb.RangeVar, *, check: bool = True) -> Relation:
-    """Return the relation that FROM names, as `source` does. A system relation is as the release has it that the node announces."""
+    """Return the relation that FROM names, as `source` does, without ONLY together with the tables that inherit from it.
+
+    A system relation is as the release has it that the node announces.
+    """
     check_database(node, context)
     named = system_relation(node.schemaname or "pg_catalog", node.relname, context.announced, context.database)
     if named is not None and not node.schemaname:
@@ -206,7 +210,7 @@ def queried(cursor: Cursor, context: SessionContext, node: pb.RangeVar, *, check
         raise PostgresError("42809", f'"{relation.name}" is an index', location=node.location)
     if named is None and relation.oid < FIRST_USER_OID:
         return system_relation(relation.schema, relation.name, context.announced, context.database) or relation
-    return relation
+    return inheritance.expanded(cursor, relation) if node.inh else relation
 
 
 @lru_cache(maxsize=2048)

@@ -3,6 +3,9 @@
 `Transaction` delegates to it for a relation of kind 'p', so that code that reads and writes tables (queries, the apply worker's merge)
 treats a partitioned table like any other. Rows have the columns of the partitioned table; leaves may have them in another order.
 
+A table with the tables that inherit from it is read in the same way: its leaves are the table itself and these. They may have more columns.
+A new row belongs to the table itself, and a changed row stays in its table (`changes_of_leaves`).
+
 A changed row that moves to another leaf is deleted from the old one and inserted into the new one, as PostgreSQL does. All rows that leave
 are deleted before any row arrives, so that a subscriber can apply a batch in which two rows swap places row by row.
 """
@@ -24,18 +27,18 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
 from headgate.catalog.physical import Cursor
-from headgate.catalog.relation import partition
+from headgate.catalog.relation import inheritance, partition
 from headgate.catalog.relation.partition import Branch
 from headgate.catalog.relation.relation import Relation
 from headgate.errors import PostgresError
-from headgate.storage.delta.delta_table import FILE, PLACE, RESIDENT_ROWS
+from headgate.storage.delta.delta_table import FILE, PLACE, RESIDENT_ROWS, ROW
 from headgate.storage.location import data_location
 from headgate.storage.routing import NOWHERE, Router, outside, outside_each
 from headgate.storage.row_set import Rows
 from headgate.storage.spark import failure
 from headgate.storage.spark.column_name import quoted
 from headgate.storage.spark.internals import arrow_function, arrow_schema
-from headgate.storage.spark.local_relation import in_one_piece
+from headgate.storage.spark.local_relation import in_one_piece, local_frame
 from headgate.storage.spark.persisted import persisted
 from headgate.storage.write import arrow_row, columns
 from headgate.types import buffers
@@ -142,7 +145,8 @@ class PartitionedTable(LeafPlaces):
     def __init__(self, transaction: Transaction, root: Relation) -> None:
         self.transaction = transaction
         self.root = root
-        self.branch = partition.load(transaction.cursor, root.database, root.oid)
+        cursor = transaction.cursor
+        self.branch = inheritance.tree(cursor, root) if root.with_children else partition.load(cursor, root.database, root.oid)
         super().__init__(self.branch, self._folder)
 
     @property
@@ -257,6 +261,59 @@ class PartitionedTable(LeafPlaces):
         targets = {flow[TO] for flow in flows if flow[FROM] != flow[TO]} - {NOWHERE}
         return Flows(changes, [Part(number, self._arriving(held, number)) for number in sorted(targets)], sum(flow["n"] for flow in flows))
 
+    def changes_of_leaves(self, changed: Rows, until: ExitStack) -> list[tuple[Relation, Rows]]:
+        """Split changed rows (as for `Transaction.rewrite`) by the leaf that has each row, with all columns of the leaf.
+
+        The columns that only the leaf has are read from its stored row. They do not change, except that generated ones are NULL in `new`
+        until they are computed. Frames stay persisted `until` then.
+        """
+        if isinstance(changed, pa.Table):
+            parts = self.parts(self.sources(changed["file"]))
+            return [(leaf, self._complete_few(leaf, changed.take(indexes))) for leaf, indexes in parts]
+        held = until.enter_context(persisted(changed.withColumn(FROM, self.source_column())))
+        numbers = sorted(held.select(FROM).distinct().toArrow()[FROM].to_pylist())
+        return [(self.leaves[number], self._complete(self.leaves[number], held.where(F.col(FROM) == number))) for number in numbers]
+
+    def _complete_few(self, leaf: Relation, changed: pa.Table) -> pa.Table:
+        more = [column.name for column in leaf.columns if self.root.column(column.name) is None]
+        stored = _beside(changed, self._stored(leaf, changed), more) if more else {}
+        computed = {name: pa.nulls(changed.num_rows, stored[name].type) for name in more if name in _generated(leaf)}
+        sides = {}
+        for side, added in (("old", stored), ("new", stored | computed)):
+            structs = buffers.whole(changed[side])
+            values = [added[field.name] if field.name in added else structs.field(field.name) for field in arrow_row(leaf)]
+            sides[side] = pa.StructArray.from_arrays(values, fields=list(arrow_row(leaf)), mask=structs.is_null())
+        others = {name: changed[name] for name in changed.column_names if name not in sides}
+        return pa.table({**sides, **others})
+
+    def _stored(self, leaf: Relation, changed: pa.Table) -> pa.Table:
+        """Return rows of a leaf with FILE and ROW, at least those that a few changes name."""
+        held = self.transaction.reader.held_positions(leaf)
+        if held is not None:
+            return held
+        places = local_frame(self.transaction.engine.spark, changed.select(["file", "row"]).rename_columns([FILE, ROW]), PLACE)
+        rows: pa.Table = self.transaction.reader.positions(leaf).join(F.broadcast(places), [FILE, ROW]).toArrow()
+        return rows
+
+    def _complete(self, leaf: Relation, changed: DataFrame) -> DataFrame:
+        more = {column.name: own_name(f"_more{column.attnum}") for column in leaf.columns if self.root.column(column.name) is None}
+        if more:
+            added = [F.col(quoted(name)).alias(key) for name, key in more.items()]
+            stored = self.transaction.reader.positions(leaf).select(FILE, ROW, *added)
+            changed = changed.join(stored, (F.col("file") == F.col(FILE)) & (F.col("row") == F.col(ROW)))
+        row, generated = columns(leaf), _generated(leaf)
+
+        def side(name: str) -> Column:
+            fields = [
+                (F.lit(None) if name == "new" and field in generated and field in more
+                 else F.col(more[field] if field in more else f"{name}.{quoted(field)}")).alias(field)
+                for field in row.fieldNames()
+            ]  # fmt: skip
+            return F.when(F.col(name).isNotNull(), F.struct(*fields)).cast(row).alias(name)
+
+        others = [F.col(name) for name in changed.columns if name not in ("old", "new", FROM, FILE, ROW, *more.values())]
+        return changed.select(side("old"), side("new"), *others)
+
     def append(self, rows: Rows) -> int:
         """Append rows to their leaves, as `Transaction.append`. Return the number of rows."""
         with ExitStack() as until:
@@ -319,6 +376,18 @@ def _columns(relation: Relation) -> list[Column]:
 def _other_columns(tagged: DataFrame) -> list[Column]:
     """Return the columns of tagged changes that do not describe the change itself."""
     return [F.col(name) for name in tagged.columns if name not in ("old", "new", "file", "row", FROM, TO)]
+
+
+def _generated(relation: Relation) -> set[str]:
+    return {column.name for column in relation.columns if column.generated is not None}
+
+
+def _beside(changed: pa.Table, stored: pa.Table, names: Sequence[str]) -> dict[str, pa.Array]:
+    """Return columns of stored rows (with FILE and ROW) in the order of their changes."""
+    at = pa.table({"file": changed["file"], "row": changed["row"], "at": np.arange(changed.num_rows)})
+    of = pa.table({"file": stored[FILE], "row": stored[ROW], "of": np.arange(stored.num_rows)})
+    found = at.join(of, ["file", "row"]).sort_by("at")
+    return {name: buffers.whole(stored[name].take(found["of"])) for name in names}
 
 
 def _together(leaves: Sequence[Relation], held: Callable[[Relation], pa.Table | None], names: Sequence[str]) -> pa.Table | None:

@@ -38,13 +38,13 @@ def described(reader: PublisherConnection, transaction: Transaction, remote: Rem
     if not key and local.primary_key:
         key_columns = [column.name for column in local.columns if column.attnum in local.primary_key]
         key = key_columns if set(key_columns) <= set(names) else []
-    only = "ONLY " if remote.kind == "r" else ""
+    only, only_here = "ONLY " if remote.kind == "r" else "", "" if local.is_partitioned else "ONLY "
     where = f" WHERE {' OR '.join(remote.filters)}" if remote.filters else ""
     rows = sum(state.rows for state in transaction.reader.states(local))
     return Compared(
         local.schema, local.name, tuple(names), tuple(theirs), tuple(as_text(name, here[name].type_oid) for name in names),
         tuple(names.index(name) for name in key), f"FROM {only}{qualified(remote.schema, remote.name)}{where}",
-        f"FROM {qualified(local.schema, local.name)}", tuple(kinds), tuple(bare), tuple(integers), digits_for(rows),
+        f"FROM {only_here}{qualified(local.schema, local.name)}", tuple(kinds), tuple(bare), tuple(integers), digits_for(rows),
     )  # fmt: skip
 
 

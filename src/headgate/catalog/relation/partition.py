@@ -296,11 +296,15 @@ def _set_default(cursor: Cursor, parent: Relation, oid: int) -> None:
 
 
 def write_ancestors(cursor: Cursor, database: int) -> None:
-    """Rewrite hg.partition_ancestor: each relation that is, has or can have a partition, with itself (depth 0) and all above it."""
+    """Rewrite hg.partition_ancestor: each relation that is, has or can have a partition, with itself (depth 0) and all above it.
+
+    Tables that inherit from others (`inheritance`) are not in it.
+    """
     delete(cursor, "partition_ancestor", dbid=database)
     run(
         cursor,
-        "INSERT INTO hg.partition_ancestor WITH RECURSIVE edge AS (SELECT inhrelid, inhparent FROM hg.pg_inherits WHERE dbid = $1),"
+        "INSERT INTO hg.partition_ancestor WITH RECURSIVE edge AS (SELECT i.inhrelid, i.inhparent FROM hg.pg_inherits i"
+        " JOIN hg.pg_class c ON c.oid = i.inhrelid AND c.dbid = i.dbid WHERE i.dbid = $1 AND c.relispartition),"
         " up(relid, ancestor, depth) AS (SELECT oid, oid, 0 FROM (SELECT inhrelid AS oid FROM edge UNION SELECT inhparent FROM edge"
         " UNION SELECT oid FROM hg.pg_class WHERE dbid = $1 AND relkind IN ('p', 'I'))"
         " UNION ALL SELECT up.relid, edge.inhparent, up.depth + 1 FROM up JOIN edge ON edge.inhrelid = up.ancestor)"

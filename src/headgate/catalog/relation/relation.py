@@ -184,10 +184,29 @@ class Relation:
     """pg_class.reloptions: ``name=value``."""
     has_triggers: bool = False
     """Whether the relation may have triggers, or takes part in a foreign key."""
+    has_children: bool = False
+    """Whether tables may inherit from this plain table (pg_class.relhassubclass)."""
+    with_children: bool = False
+    """Whether a statement means the tables that inherit from this one too. The definition of a table is without them (`inheritance`)."""
 
     @property
     def is_partitioned(self) -> bool:
         return self.kind == RelationKind.PARTITIONED_TABLE
+
+    @property
+    def has_leaves(self) -> bool:
+        """Whether the rows are those of several tables, the leaves: of the partitions, or of this table and those that inherit from it."""
+        return self.is_partitioned or self.with_children
+
+    @property
+    def rows_key(self) -> tuple[int, bool]:
+        """Identifies the rows that a statement means by the relation."""
+        return self.oid, self.with_children
+
+    @property
+    def alone(self) -> Relation:
+        """The table without the tables that inherit from it."""
+        return replace(self, with_children=False) if self.with_children else self
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -334,7 +353,7 @@ def load_many(cursor: Cursor, database: int, oids: Sequence[int]) -> list[Relati
     reader = _Reader(cursor, database)
     classes = reader.read(
         "oid, relnamespace, relname, relkind, relowner, relpersistence, relreplident, relpartbound, relrowsecurity,"
-        " reloptions, relhastriggers, relhasindex, relispartition FROM hg.pg_class", ["oid"], oids,
+        " reloptions, relhastriggers, relhassubclass, relhasindex, relispartition FROM hg.pg_class", ["oid"], oids,
     )  # fmt: skip
     schemas = _schemas(cursor, database)
     classes = [row for row in classes if row[1] in schemas]  # outside a transaction, each query has its own snapshot
@@ -346,12 +365,12 @@ def load_many(cursor: Cursor, database: int, oids: Sequence[int]) -> list[Relati
     parents = dict(reader.read("inhrelid, inhparent FROM hg.pg_inherits", ["inhrelid"], [oid for oid, *_, inherits in classes if inherits]))
     keys = _partition_keys(reader, [oid for oid, _, _, kind, *_ in classes if kind == RelationKind.PARTITIONED_TABLE])
     relations = {}
-    for oid, namespace, name, kind, owner, persistence, identity, bound, secured, options, triggers, *_ in classes:
+    for oid, namespace, name, kind, owner, persistence, identity, bound, secured, options, triggers, subclass, *_ in classes:
         relations[oid] = Relation(
             oid, database, namespace, schemas[namespace], name, RelationKind(kind), tuple(columns.get(oid, ())), owner, persistence,
             ReplicaIdentity(identity), tuple(indexes.get(oid, ())), tuple(checks.get(oid, ())), parents.get(oid, 0), bound, keys.get(oid),
             tuple(own.get(oid, ())), tuple(sorted(referenced.get(oid, ()), key=lambda key: key.oid)), secured,
-            tuple(options or ()), triggers,
+            tuple(options or ()), triggers, has_children=subclass and kind == RelationKind.TABLE,
         )  # fmt: skip
     return [relations[oid] for oid in oids if oid in relations]
 

@@ -122,7 +122,7 @@ def _resolve(planner: Planner, query: pb.SelectStmt, named: pb.RangeVar) -> Rela
     if not named.schemaname and named.relname in {unwrap(cte).ctename for cte in query.with_clause.ctes}:
         return None
     try:
-        table = commands_lookup.source(planner.transaction.cursor, planner.session.context, named)
+        table = commands_lookup.queried(planner.transaction.cursor, planner.session.context, named)
     except PostgresError:
         return None
     return table if table.kind in ("r", "p") and (named.inh or not table.is_partitioned) else None

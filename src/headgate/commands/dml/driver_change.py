@@ -90,7 +90,7 @@ def _compute_changes(
     action: str,
     keeps_keys: bool,
 ) -> pa.Table | None:
-    if relation.oid in planner.frozen or planner.describing or node.HasField("with_clause"):
+    if relation.rows_key in planner.frozen or planner.describing or node.HasField("with_clause"):
         return None
     if any(part.DESCRIPTOR.name in _NOT_HERE for part in walk(node)):
         return None

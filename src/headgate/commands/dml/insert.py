@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from headgate.analysis import row_width
 from headgate.analysis.query import reference
 from headgate.catalog.physical import Cursor
+from headgate.catalog.relation import inheritance
 from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.catalog.relation.relation_kind import INDEX_KINDS, RelationKind
@@ -149,10 +150,15 @@ def _insert_many(node: pb.InsertStmt, writer: NewRows, command: on_conflict.Comm
 
 
 def target(node: ParseNode, session: Session, doing: str, *rights: str, current: bool = False) -> Relation:
-    """Return the table that a command writes to. Raise 42P01 with the position. `current`: WHERE CURRENT OF."""
+    """Return the table that a command writes to, to change rows without ONLY together with the tables that inherit from it.
+
+    Raise 42P01 with the position. `current`: WHERE CURRENT OF.
+    """
     if not node.schemaname and node.relname in session.transition_tables:
         raise PostgresError("42601", f'relation "{node.relname}" cannot be the target of a modifying statement')
-    return writable(lookup.source(session.begin_statement().cursor, session.context, node), session, doing, *rights, current=current)
+    cursor = session.begin_statement().cursor
+    relation = writable(lookup.source(cursor, session.context, node), session, doing, *rights, current=current)
+    return inheritance.expanded(cursor, relation) if node.inh and doing != "insert into" else relation
 
 
 def writable(relation: Relation, session: Session, doing: str, *rights: str, current: bool = False) -> Relation:

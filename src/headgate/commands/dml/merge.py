@@ -184,7 +184,7 @@ class _Merge:
         self.clauses = clauses
         alias = node.relation.alias.aliasname
         frame = planner.transaction.reader.positions(relation)
-        if relation.is_partitioned:
+        if relation.has_leaves:
             frame = frame.withColumn(from_clause.LEAF, planner.transaction.partitioned(relation).leaf_column())
         table = from_clause.table_source(
             planner, frame, relation, alias or relation.name, None if alias else relation.schema, keep=(FILE, ROW)
@@ -217,7 +217,8 @@ class _Merge:
         cursor = self.planner.transaction.cursor
         for kind, word in ((_UPDATE, "update"), (_DELETE, "delete")):
             if kind in kinds:
-                replica_identity.check(cursor, self.relation, word)
+                for table in self.planner.transaction.reader.leaves(self.relation) if self.relation.with_children else [self.relation]:
+                    replica_identity.check(cursor, table, word)
         with persisted(self.rows.where(col(_CLAUSE).isNotNull())) as matched_rows:
             self._refuse_twice(matched_rows)
             self._check_policies(matched_rows)
@@ -274,7 +275,7 @@ class _Merge:
             selected = [self.planner.column(value).alias(name) for name, value in zip(values, settled, strict=True)]
             rows = frame.select(*(selected or [F.lit(True).alias(NO_COLUMN)]))
             violations = self.security.violations(Rows.INSERTED)
-            with closing(NewRows(self.planner, self.relation, violations=violations)) as writer:
+            with closing(NewRows(self.planner, self.relation.alone, violations=violations)) as writer:
                 count += writer.insert(writer.completed(rows))
         return count
 

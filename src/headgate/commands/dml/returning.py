@@ -11,7 +11,7 @@ import pyarrow as pa
 from postgast import pg_query_pb2 as pb
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import LongType, StructField, StructType
 
 from headgate.analysis import select_list
 from headgate.analysis.query import PlanColumn, SelectItem
@@ -78,11 +78,11 @@ def of_written(
     others: Source | None = None,
 ) -> ResultSet:  # fmt: skip
     """Return the result of a command that has written these rows. With `others`, they have a column JOINED after the relation's."""
-    if isinstance(rows, pa.Table) and others is None:
+    if isinstance(rows, pa.Table) and others is None and not relation.with_children:
         return of_rows(clause, planner, rows, relation, alias, tag)
     if isinstance(rows, pa.Table):
-        assert others is not None
-        more = others.frame.select(*beside(others)).schema.fields
+        more = [] if others is None else others.frame.select(*beside(others)).schema.fields
+        more += [StructField(from_clause.LEAF, LongType())] if relation.with_children else []
         rows = local_frame(planner.session_spark, rows, StructType([*spark_columns(relation).fields, *more]))
     plan = plan_returning(clause, planner, rows, relation, alias, others)
     store = rendering.kept(planner.session)

@@ -142,12 +142,15 @@ def keeps_keys_of(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb
     row_firing = of_statement(planner, relation)
     if row_firing is not None and row_firing.has_rows(triggers.UPDATE):
         return False
-    return not changed_rows.touched_keys(relation, {unwrap(target_node).name for target_node in node.target_list})
+    set_columns = {unwrap(target_node).name for target_node in node.target_list}
+    return not any(changed_rows.touched_keys(table, set_columns) for table in (relation, *planner.transaction.reader.leaves(relation)))
 
 
 def touched(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.UpdateStmt, items: Sequence[pb.Node]) -> Sequence[Relation]:
     """Return the tables that an UPDATE or DELETE can change: the table, or leaves of it."""
-    return partition_pruning.leaves(planner, relation, node, items) if relation.is_partitioned else [relation]
+    if relation.is_partitioned:
+        return partition_pruning.leaves(planner, relation, node, items)
+    return planner.transaction.reader.leaves(relation)
 
 
 def _positions(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.UpdateStmt, items: Sequence[pb.Node]) -> DataFrame:
@@ -213,7 +216,7 @@ def _of_table(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.Upd
     else:
         frame = _positions(planner, relation, node, items)
     frame = modifying_with.unwritten(planner, relation, frame)
-    if relation.is_partitioned:
+    if relation.has_leaves:
         frame = frame.withColumn(from_clause.LEAF, planner.transaction.partitioned(relation).leaf_column())
     table = from_clause.table_source(planner, frame, relation, *named(relation, node), keep=(FILE, ROW))
     from_clause.restrict(planner, relation, table.star, named(relation, node)[0])

@@ -18,8 +18,8 @@ from headgate.catalog.cursor import Rows
 from headgate.catalog.function import UserFunction
 from headgate.catalog.layout.bootstrap import BOOTSTRAP_SUPERUSER
 from headgate.catalog.physical import Cursor, rows
+from headgate.catalog.relation import inheritance, removal, sequence
 from headgate.catalog.relation import relation as relations
-from headgate.catalog.relation import removal, sequence
 from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Relation
 from headgate.commands import dependency, lookup, privilege
@@ -70,15 +70,23 @@ def of_relations(session: Session, dropped: Sequence[Relation]) -> list[Dependan
 
 
 def of_relation(session: Session, relation: Relation) -> list[Dependant]:
-    """Return the objects that depend on a relation, its row type, its partitions and the sequences that its columns own."""
+    """Return the objects that depend on a relation, its row type, its partitions and the sequences that its columns own.
+
+    They include the tables that inherit from it.
+    """
     cursor, context = session.begin_statement().cursor, session.context
     keys = [[key] for key in dependency.keys_of(cursor, context, relation)]
-    uses = of_reference(session, relation.oid, dependency.shown(cursor, context, relation))
+    on = dependency.shown(cursor, context, relation)
+    uses = of_reference(session, relation.oid, on)
     placed = [(group[0].place, group) for group in [*keys, *uses]]
     row_type = registry.known().of_relation(relation.oid)
     if row_type is not None:
         placed.append((row_type.oid, of_types(session, [row_type.oid, row_type.array])))
     owned = [oid for oid, _ in sequence.of_columns(cursor, relation.database, relation.oid)]
+    for child in inheritance.children(cursor, relation) if relation.has_children else ():
+        drop = _running(session, f"DROP TABLE {_name(child)}")
+        own = Dependant((1259, child.oid), dependency.shown(cursor, context, child), on, drop, child)
+        placed.append((child.oid, [own, *of_relation(session, child)]))
     inside = [*owned, *relations.descendants(cursor, relation.database, relation.oid)]
     placed += [(part.oid, of_relation(session, part)) for part in relations.load_many(cursor, relation.database, inside)]
     return [entry for _, group in sorted(placed, key=lambda item: item[0]) for entry in group]

@@ -17,7 +17,7 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.physical import Cursor, one
 from headgate.catalog.relation import constraint as constraints
-from headgate.catalog.relation import foreign_key, partition
+from headgate.catalog.relation import foreign_key, inheritance, partition
 from headgate.catalog.relation import index as indexes
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import trigger as triggers
@@ -192,6 +192,10 @@ def attach(command: pb.AlterTableCmd, parent: Relation, session: Session, transa
         raise PostgresError("42809", f'"{child.name}" is already a partition')
     if child.oid == parent.oid or child.oid in relations.ancestors(cursor, parent.database, parent.oid):
         raise PostgresError("42P07", "circular inheritance not allowed", detail=f'"{parent.name}" is already a child of "{child.name}".')
+    if inheritance.parents(cursor, child):
+        raise PostgresError("42809", "cannot attach inheritance child as partition")
+    if inheritance.below(cursor, child):
+        raise PostgresError("42809", "cannot attach inheritance parent as partition")
     transaction.own(child)
     _check_triggers(cursor, child)
     _check_columns(parent, child)

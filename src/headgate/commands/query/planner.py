@@ -91,9 +91,9 @@ class Planner:
         self.firings: dict[int, Any] = {}
         """The triggers that fire in this statement, by table (`trigger.statement.of_statement`)."""
         self.changed_by_actions: dict[tuple[int, int], set[str] | None] = {}  # see `trigger.statement.change_by_action`
-        self.frozen: dict[int, DataFrame] = {}
-        """Tables as they were before the data-modifying statements of a WITH clause."""
-        self.own_files: dict[int, frozenset[str]] = {}
+        self.frozen: dict[tuple[int, bool], DataFrame] = {}
+        """Tables (`Relation.rows_key`) as they were before the data-modifying statements of a WITH clause."""
+        self.own_files: dict[tuple[int, bool], frozenset[str]] = {}
         """The files of these tables that the transaction had written then (`modifying_with.unwritten`)."""
         self.written: dict[int, set[int]] = {}
         """The columns that the statement itself writes, by table: error details may show their values (`disclosure`)."""
@@ -164,17 +164,17 @@ class Planner:
     def frame_of(
         self, relation: Relation, *, only: bool = False, skipped: AbstractSet[int] = frozenset(), in_order: bool = False
     ) -> DataFrame:
-        """Return the rows of a table as this statement sees them; for a partitioned table, the rows of its leaves.
+        """Return the rows of a table as this statement sees them; for a relation with leaves, the rows of these.
 
-        With `only`, a partitioned table has no rows. The leaves in `skipped` are left out. The frame of a partitioned table has the
-        additional last column `from_clause.LEAF`, the leaf of each row. `in_order`: the rows must be read in the order in which they were
+        With `only`, a partitioned table has no rows. The leaves in `skipped` are left out. The frame of several leaves has the additional
+        last column `from_clause.LEAF`, the leaf of each row. `in_order`: the rows must be read in the order in which they were
         written.
         """
         if self.describing and relation.kind == RelationKind.TABLE:
             return local_frame(self.session_spark, arrow_row(relation).empty_table(), spark_columns(relation))
-        if relation.oid in self.frozen and not only and not skipped:
-            return self.frozen[relation.oid]
-        if relation.is_partitioned:
+        if relation.rows_key in self.frozen and not only and not skipped:
+            return self.frozen[relation.rows_key]
+        if relation.has_leaves:
             table = self.transaction.partitioned(relation)
             leaves = [] if only else [leaf for leaf in table.leaves if leaf.oid not in skipped]
             return table.frame(leaves, leaf=from_clause.LEAF)

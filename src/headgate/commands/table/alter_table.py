@@ -27,7 +27,7 @@ from headgate.commands.partition import alter_partition
 from headgate.commands.query import rendering
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
-from headgate.commands.table import alter_column, alter_constraint, identity_column, storage_parameter
+from headgate.commands.table import alter_column, alter_constraint, identity_column, inheritance, storage_parameter
 from headgate.commands.table.alteration import Alteration
 from headgate.commands.table.rename import KINDS, WORDS
 from headgate.commands.trigger import definition as trigger
@@ -55,6 +55,8 @@ def alter(node: pb.AlterTableStmt, session: Session) -> CommandResult:
         subscription_history.refuse_change(cursor, relation.database, relation.oid, relation.name, "alter")
     for command in commands:
         _check_kind(command, relation)
+    if not all(_is_of_one_table(command, only=not node.relation.inh) for command in commands):
+        inheritance.refuse_relatives(cursor, relation)
     if relation.is_partitioned and all(command.subtype == pb.AT_AttachPartition for command in commands):
         # As in CREATE TABLE … PARTITION OF, the existing partitions are not affected, except a default one, which `attach` locks.
         transaction.catalog.change_object("pg_class", relation.oid)
@@ -73,6 +75,13 @@ def alter(node: pb.AlterTableStmt, session: Session) -> CommandResult:
             alteration.refresh()
     transaction.catalog_changed(history.touched(relation, alteration.relation))
     return CommandResult(f"ALTER {word}")
+
+
+def _is_of_one_table(command: pb.AlterTableCmd, *, only: bool) -> bool:
+    """Return whether a subcommand changes nothing that tables inherit."""
+    if command.subtype == pb.AT_AddConstraint:
+        return only and unwrap(getattr(command, "def")).contype != pb.CONSTR_CHECK
+    return command.subtype in _OF_ONE_TABLE
 
 
 def _beside_uses(command: pb.AlterTableCmd) -> bool:
@@ -283,6 +292,12 @@ _BESIDE_USES = frozenset({
     *TRIGGERS, pb.AT_AttachPartition, pb.AT_ValidateConstraint, pb.AT_SetStatistics, pb.AT_SetOptions, pb.AT_ResetOptions,
     pb.AT_SetRelOptions, pb.AT_ResetRelOptions, pb.AT_ClusterOn, pb.AT_DropCluster,
 })  # fmt: skip
+_OF_ONE_TABLE = frozenset({
+    *TRIGGERS, pb.AT_ReplicaIdentity, pb.AT_ChangeOwner, pb.AT_EnableRowSecurity, pb.AT_DisableRowSecurity, pb.AT_ForceRowSecurity,
+    pb.AT_NoForceRowSecurity, pb.AT_SetLogged, pb.AT_SetUnLogged, pb.AT_SetRelOptions, pb.AT_ResetRelOptions, pb.AT_SetOptions,
+    pb.AT_ResetOptions, pb.AT_ClusterOn, pb.AT_DropCluster, pb.AT_SetCompression,
+})  # fmt: skip
+"""Subcommands that change neither columns nor constraints."""
 _ALSO_OF_HISTORIES = frozenset({
     pb.AT_ChangeOwner, pb.AT_ReplicaIdentity,
     pb.AT_EnableRowSecurity, pb.AT_DisableRowSecurity, pb.AT_ForceRowSecurity, pb.AT_NoForceRowSecurity,

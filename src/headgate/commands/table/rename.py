@@ -21,6 +21,7 @@ from headgate.commands.partition import alter_partition, partition_index
 from headgate.commands.publication import membership
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
+from headgate.commands.table import inheritance
 from headgate.commands.view import view
 from headgate.errors import PostgresError
 from headgate.expression.binding.scope import SYSTEM_COLUMNS
@@ -82,10 +83,12 @@ def _rename(node: pb.RenameStmt, relation: Relation, session: Session, transacti
             if node.subname in SYSTEM_COLUMNS:
                 raise PostgresError("0A000", f'cannot rename system column "{node.subname}"')
             raise PostgresError("42703", f'column "{node.subname}" does not exist')
+        inheritance.refuse_relatives(cursor, relation)
         alter_partition.check_rename(cursor, relation, column, only=not node.relation.inh)
         _rename_column(transaction, relation, node.subname, node.newname)
         alter_partition.renamed(transaction, relation)
     elif node.rename_type == pb.OBJECT_TABCONSTRAINT:
+        inheritance.refuse_relatives(cursor, relation)
         constraints.rename_constraint(cursor, relation, node.subname, node.newname)
     else:
         privilege.check_new_name(cursor, session.context.user, relation)

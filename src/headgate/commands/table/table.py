@@ -16,24 +16,24 @@ from headgate.catalog import history, hold
 from headgate.catalog.physical import one, rows
 from headgate.catalog.relation import definition, removal
 from headgate.catalog.relation import foreign_key as foreign_keys
+from headgate.catalog.relation import inheritance as catalog_inheritance
 from headgate.catalog.relation import partition as catalog_partition
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import sequence as sequences
 from headgate.catalog.relation import trigger as triggers
-from headgate.catalog.relation.constraint import NewCheck
 from headgate.catalog.relation.definition import Definition
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.catalog.relation.relation_kind import TABLE_KINDS, RelationKind
 from headgate.catalog.replication import subscription as subscriptions
 from headgate.catalog.replication import subscription_history
-from headgate.commands import default_privilege, dependency, lookup, privilege, stored_expression, temporary_schema
+from headgate.commands import default_privilege, dependency, lookup, privilege, temporary_schema
 from headgate.commands.function import dependant as dependant_functions
 from headgate.commands.partition import partition, partition_constraint, partition_index
 from headgate.commands.query import rendering
 from headgate.commands.result import CommandResult
 from headgate.commands.sequence import sequence
 from headgate.commands.session import Session
-from headgate.commands.table import foreign_key, rewrite_table, storage_parameter, table_definition
+from headgate.commands.table import foreign_key, inheritance, rewrite_table, storage_parameter, table_definition
 from headgate.commands.table import temporary as temporary_tables
 from headgate.commands.table.storage_parameter import LOCATION
 from headgate.commands.table.table_definition import SequenceNeed
@@ -69,6 +69,7 @@ def create(node: pb.CreateStmt, session: Session) -> CommandResult:
     _check_external(node, options, session)
     node, later = _expand_likes(node, session)
     parent = partition.parent_of(node, session, transaction) if node.HasField("partbound") else None
+    inherited = inheritance.of_statement(node, session, transaction)
     owner = privilege.used_role(cursor, context.user)
     sequence_oids: dict[str, int] = {}
 
@@ -76,7 +77,7 @@ def create(node: pb.CreateStmt, session: Session) -> CommandResult:
         sequence_oids.update(_create_sequences(needs, target.relname, namespace, owner, transaction))
 
     elements = table_definition.read(
-        node.table_elts, target.relname, cursor, context.database, context.forms, parent.columns if parent else (), create_sequences
+        node.table_elts, target.relname, cursor, context.database, context.forms, parent.columns if parent else inherited, create_sequences
     )
     if relations.find_oid(cursor, context.database, schema, target.relname) is not None:
         raise PostgresError("42P07", f'relation "{target.relname}" already exists')
@@ -89,7 +90,7 @@ def create(node: pb.CreateStmt, session: Session) -> CommandResult:
         replace(column, default=sequences.next_value(sequence_oids[column.name])) if column.name in serial else column
         for column in elements.columns
     ]
-    checks = [*(inherited_checks(parent, columns) if parent else ()), *elements.checks]
+    above = [(check, parent) for check in parent.checks] if parent else list(inherited.checks.values())
     relation = definition.create(
         cursor,
         transaction.engine.catalog.next_oid,
@@ -97,7 +98,7 @@ def create(node: pb.CreateStmt, session: Session) -> CommandResult:
         Definition(
             namespace, target.relname, columns, owner, kind=RelationKind.PARTITIONED_TABLE if key else RelationKind.TABLE,
             persistence="t" if temporary else target.relpersistence or "p",
-            checks=list({constraint.name or number: constraint for number, constraint in enumerate(checks)}.values()), partition_key=key,
+            checks=inheritance.merged_checks(above, elements.checks, columns, target.relname, session.notices), partition_key=key,
             options=options,
         ),
     )  # fmt: skip
@@ -107,6 +108,8 @@ def create(node: pb.CreateStmt, session: Session) -> CommandResult:
         column = relation.column(need.column)
         assert column is not None
         sequence.own(cursor, context.database, sequence_oids[need.column], relation.oid, column.attnum, identity=bool(need.identity))
+    if inherited.parents:
+        inherited.record(cursor, relation, [check.name for check in elements.checks if check.name])
     if relation.kind == RelationKind.TABLE:
         transaction.ddl.create(relation)
     if parent is not None and bound is not None:
@@ -164,24 +167,9 @@ def _create_sequences(needs: Sequence[SequenceNeed], table: str, namespace: int,
     return oids
 
 
-def inherited_checks(parent: Relation, columns: Sequence[Column]) -> list[NewCheck]:
-    """Return the CHECK constraints of a parent as those of a partition with these columns."""
-    numbers = {column.name: column.attnum for column in columns}
-    return [
-        NewCheck(
-            parent_check.expression,
-            parent_check.name,
-            tuple(sorted(numbers[name] for name in stored_expression.columns_of(parent_check.expression, parent))),
-        )
-        for parent_check in parent.checks
-    ]
-
-
 def _refuse_unsupported(node: pb.CreateStmt) -> None:
     if node.inh_relations and node.HasField("partspec") and not node.HasField("partbound"):
         raise PostgresError("42P17", "cannot create partitioned table as inheritance child")
-    if node.inh_relations and not node.HasField("partbound"):
-        raise not_supported("table inheritance is not supported", location=unwrap(node.inh_relations[0]).location)
     if node.HasField("of_typename"):
         raise not_supported("typed tables are not supported")
     if node.access_method not in ("", "heap"):
@@ -284,6 +272,8 @@ def truncate(node: pb.TruncateStmt, session: Session) -> CommandResult:
         tables.setdefault(relation.oid, relation)
         for oid in relations.descendants(cursor, context.database, relation.oid):
             tables.setdefault(oid, relations.get(cursor, context.database, oid))
+        for child in catalog_inheritance.below(cursor, relation) if target.inh else ():
+            tables.setdefault(child.oid, child)
     cascade = node.behavior == pb.DROP_CASCADE
     _truncate_referencing(tables, session, transaction, cascade=cascade)
     for relation in tables.values():

@@ -19,6 +19,8 @@ from headgate.catalog.relation.index import IndexKey
 from headgate.catalog.relation.relation import Column
 from headgate.commands import stored_expression
 from headgate.commands.sequence import sequence
+from headgate.commands.table import inheritance
+from headgate.commands.table.inheritance import Inherited
 from headgate.errors import PostgresError, not_supported, without_position
 from headgate.expression.binding.scope import SYSTEM_COLUMNS
 from headgate.expression.spark import domain
@@ -90,16 +92,17 @@ def read(
     cursor: Cursor,
     database: int,
     forms: Forms,
-    inherited: Sequence[Column] = (),
+    inherited: Sequence[Column] | Inherited = (),
     create_sequences: Callable[[Sequence[SequenceNeed]], None] | None = None,
 ) -> Elements:
     """Return the elements of CREATE TABLE `table` (…). Constants are read under `forms`.
 
-    `inherited` has the parent's columns for a partition, whose elements have no types. `create_sequences` is called before the expressions
-    are bound, because these may name the sequences.
+    `inherited` has the parent's columns for a partition, whose elements have no types, or what INHERITS names. `create_sequences` is called
+    before the expressions are bound, because these may name the sequences.
     """
     elements = Elements()
-    drafts = [_Column(replace(parent_column, identity=""), not_null=parent_column.not_null or None) for parent_column in inherited]
+    above = () if isinstance(inherited, Inherited) else inherited
+    drafts = [_Column(replace(parent_column, identity=""), not_null=parent_column.not_null or None) for parent_column in above]
     constraints: list[pb.Constraint] = []
     for node in nodes:
         element = unwrap(node)
@@ -117,6 +120,9 @@ def read(
             case element_kind:
                 raise not_supported(f"table element {element_kind} is not supported")
     _check_names(drafts)
+    if isinstance(inherited, Inherited) and inherited.parents:
+        drafts = _merge(drafts, inherited, cursor)
+        _check_names(drafts)
     columns = [replace(draft.column, attnum=number, not_null=bool(draft.not_null)) for number, draft in enumerate(drafts, 1)]
     keys = [constraint for draft in drafts for constraint in draft.keys] + [
         declared for declared in constraints if declared.contype != pb.CONSTR_CHECK
@@ -135,6 +141,44 @@ def read(
     ]
     elements.checks = [check(constraint_node, columns, table, forms) for constraint_node in checks]
     return elements
+
+
+def _merge(own: Sequence[_Column], inherited: Inherited, cursor: Cursor) -> list[_Column]:
+    """Return the columns of a table that inherits: first those of its parents, then its own ones that no parent has (MergeAttributes)."""
+    drafts = {name: _Column(column, not_null=column.not_null or None) for name, column in inherited.columns.items()}
+    places = {name: place for place, name in enumerate(drafts)}
+    for place, draft in enumerate(own):
+        name, above = draft.column.name, drafts.get(draft.column.name)
+        if above is None:
+            drafts[name] = draft
+            continue
+        if places[name] == place:
+            inherited.notices.notice(f'merging column "{name}" with inherited definition')
+        else:
+            detail = "User-specified column moved to the position of the inherited column."
+            inherited.notices.notice(f'moving and merging column "{name}" with inherited definition', detail=detail)
+        inheritance.check_type(cursor, above.column, draft.column, "column")
+        _refuse_values(above.column, draft)
+        inherited.local.append(name)
+        has_value = draft.default is not None or draft.generated is not None or bool(draft.column.identity)
+        column = replace(above.column, identity=draft.column.identity, default=None if has_value else above.column.default)
+        drafts[name] = replace(draft, column=column, not_null=above.not_null or draft.not_null)
+    inheritance.refuse_conflicting(inherited, [draft.column.name for draft in own if draft.default is not None])
+    return list(drafts.values())
+
+
+def _refuse_values(above: Column, own: _Column) -> None:
+    """Raise 42611 if a column that is generated in a parent gets its values otherwise."""
+    if above.generated is None:
+        return
+    name = above.name
+    if own.generated is not None:
+        hint = "Omit the generation expression in the definition of the child table column to inherit the generation expression from the"
+        raise PostgresError("42611", f'child column "{name}" specifies generation expression', hint=f"{hint} parent table.")
+    if own.default is not None:
+        raise PostgresError("42611", f'column "{name}" inherits from generated column but specifies default')
+    if own.column.identity:
+        raise PostgresError("42611", f'column "{name}" inherits from generated column but specifies identity')
 
 
 def _add_options(element: pb.ColumnDef, drafts: Sequence[_Column], nodes: Sequence[pb.Node], table: str, elements: Elements) -> None:

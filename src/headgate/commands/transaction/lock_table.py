@@ -10,6 +10,7 @@ in which rows are written:
 from __future__ import annotations
 
 from headgate.catalog.physical import Cursor
+from headgate.catalog.relation import inheritance
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import view as views
 from headgate.catalog.relation.relation import Relation
@@ -27,13 +28,14 @@ _RIGHTS_OF_OTHERS = ("UPDATE", "DELETE", "TRUNCATE")
 
 
 def lock(node: ParseNode, session: Session) -> None:
-    """Lock tables, partitioned ones with their leaves, views with the tables that they read.
+    """Lock tables, those with leaves with all of them, views with the tables that they read.
 
     Raise 42P01, 42809, 42501, or with NOWAIT 55P03.
     """
     transaction = session.begin_command()
     for item in node.relations:
         relation = lookup.target(transaction.cursor, session.context, unwrap(item))
+        relation = inheritance.expanded(transaction.cursor, relation) if unwrap(item).inh else relation
         if relation.kind not in TABLE_KINDS | {RelationKind.VIEW}:
             raise PostgresError(
                 "42809",

@@ -84,7 +84,7 @@ class TriggerAccess:
     def _is_elsewhere(self, target: Relation) -> bool:
         """Return whether the rows of a relation do not depend on those of other tables: a plain table without policies."""
         is_plain = target.kind == RelationKind.TABLE and target.oid >= registry.FIRST_USER_OID
-        return is_plain and not target.parent and not target.row_security
+        return is_plain and not target.parent and not target.has_children and not target.row_security
 
     def _takes_rows(self, target: Relation) -> bool:
         """Return whether rows can be inserted into a table together and later, with the same result as inserting them one by one."""

@@ -19,7 +19,7 @@ from headgate.commands.trigger.routed_firing import RoutedFiring
 def of_statement(planner: Planner, relation: Relation) -> Firing | RoutedFiring | None:
     """Return the triggers of a table that fire in a statement, or None. A statement always gets the same object for a table."""
     if relation.oid not in planner.firings:
-        planner.firings[relation.oid] = firing_of(planner.session, relation, collects=True)
+        planner.firings[relation.oid] = firing_of(planner.session, relation.alone, collects=True)
     firing: Firing | RoutedFiring | None = planner.firings[relation.oid]
     return firing
 

@@ -219,7 +219,8 @@ def _rows_of_subscriber(
     filter_text = condition(values)
     with connected(session, subscription, f"pg_{subscription.oid}_explain", replication=False) as connection:
         yield from _rows_of_publisher(connection, subscription, table, filter_text)
-    rows = _local(session, transaction, f"SELECT 1::pg_catalog.text FROM {qualified(table.schema, table.name)} WHERE {filter_text} LIMIT 1")
+    name = ("" if table.is_partitioned else "ONLY ") + qualified(table.schema, table.name)
+    rows = _local(session, transaction, f"SELECT 1::pg_catalog.text FROM {name} WHERE {filter_text} LIMIT 1")
     leaves = transaction.reader.leaves(table)
     touch = last_touch(session.node.engine, leaves, values, session.interrupts.check)
     if isinstance(touch, str):

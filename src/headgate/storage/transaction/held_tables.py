@@ -42,6 +42,7 @@ class HeldTables:
         `beside_claims`: do not wait for transactions that have claimed keys of new rows. `alone`: wait for them even if this one has claims
         or the lock. `damaged`: the table may be unreadable.
         """
+        assert not relation.with_children, "a table and its children are locked one by one"
         key = (relation.database, relation.oid)
         if alone:
             self._locks.acquire(key, wait=wait, alone=True)

@@ -81,8 +81,8 @@ class TableReader:
         """The rows that statements have still to write, those of the outermost statement first."""
 
     def leaves(self, relation: Relation) -> Sequence[Relation]:
-        """Return a table, or the leaves of a partitioned table."""
-        return self._partitioned(relation).leaves if relation.is_partitioned else (relation,)
+        """Return a table, or the leaves of a relation that has them."""
+        return self._partitioned(relation).leaves if relation.has_leaves else (relation,)
 
     def state(self, relation: Relation) -> TableState:
         """Return the table's state as this transaction sees it. Raise 42P01 if the table does not exist in its snapshot."""
@@ -111,6 +111,7 @@ class TableReader:
 
     def _key_without_pending(self, relation: Relation) -> Key:
         """Return the key of a table whose pending rows are written, unless the caller reads them itself (`looking_up`)."""
+        assert not relation.with_children, "the rows of a table and its children are read by `leaves`"
         key = (relation.database, relation.oid)
         self.write_unwritten(key)
         if not self._looking_up and self._tables.pending.has(key):
@@ -165,7 +166,7 @@ class TableReader:
 
     def own_files(self, relation: Relation) -> frozenset[str]:
         """Return the files (URIs) with the rows that this transaction has written to a table, or to the leaves of a partitioned one."""
-        if relation.is_partitioned:
+        if relation.has_leaves:
             return frozenset[str]().union(*map(self.own_files, self._partitioned(relation).leaves))
         staged, table = self._staging.staged(self._key_without_pending(relation)), self._table(relation)
         files = staged.state.files.items()
@@ -176,7 +177,7 @@ class TableReader:
 
         `in_order`: return the rows of a small table in the order in which they were written (`DeltaTable.frame`).
         """
-        if relation.is_partitioned:
+        if relation.has_leaves:
             return self._partitioned(relation).frame()
         held = self.held(relation)
         if held is not None:
@@ -246,7 +247,7 @@ class TableReader:
 
         `keeps_keys`: no row will get another unique key, so this does not wait for transactions that are about to add rows.
         """
-        if relation.is_partitioned:
+        if relation.has_leaves:
             return self._partitioned(relation).positions(keeps_keys=keeps_keys)
         if (held := self.held_positions(relation, keeps_keys=keeps_keys)) is not None:
             return in_one_piece(self._engine.spark, held, StructType([*columns(relation).fields, *PLACE.fields]))

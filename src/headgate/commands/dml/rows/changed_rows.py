@@ -31,11 +31,13 @@ from headgate.commands.dml.returning import JOINED
 from headgate.commands.dml.rows import many_rows
 from headgate.commands.dml.rows.new_rows import NewRows
 from headgate.commands.publication import replica_identity
+from headgate.commands.query.clause.from_clause import LEAF
 from headgate.commands.query.planner import Planner
 from headgate.commands.query.row_security import Violation
 from headgate.commands.trigger.firing import Firing
 from headgate.commands.trigger.routed_firing import RoutedFiring
 from headgate.commands.trigger.statement import change_by_action, of_statement
+from headgate.errors import not_supported
 from headgate.storage import row_set, row_store
 from headgate.storage.delta.delta_table import FILE, ROW
 from headgate.storage.partitioned import CHANGED, Fence
@@ -56,23 +58,29 @@ Later: TypeAlias = Callable[[Rows], None]
 
 def rewrite(
     planner: Planner, relation: Relation, changed: Rows, set_columns: set[str], violations: Sequence[Violation],
-    outer: ExitStack | None = None, later: Later | None = None,
+    outer: ExitStack | None = None, later: Later | None = None, named: Relation | None = None,
 ) -> tuple[int, Rows | None]:  # fmt: skip
     """Check and write changed rows. Return their number, and the new rows, which are valid until `outer` is closed, if it is passed.
 
-    `violations` are conditions for new rows that row security rejects.
+    `violations` are conditions for new rows that row security rejects. `named`: the table that the statement names if this one inherits
+    from it. Messages show rows in its columns.
     """
+    if relation.with_children:
+        write_table = functools.partial(rewrite, planner, set_columns=set_columns, violations=violations, named=relation.alone)
+        return _write_with_children(planner, relation, changed, triggers.UPDATE, write_table, outer)
     firing = of_statement(planner, relation)
     if firing is not None and firing.has_rows(triggers.UPDATE):
         columns = {column.name for column in relation.columns if column.generated is None}  # a trigger may change any column
-        write_part = functools.partial(_rewrite, planner, relation, set_columns=columns, violations=violations, later=later)
+        write_part = functools.partial(_rewrite, planner, relation, set_columns=columns, violations=violations, later=later, named=named)
         count, rows = _write_with_triggers(planner, relation, changed, firing, set_columns, write_part)
         return count, rows if outer is not None else None
-    return _rewrite(planner, relation, changed, set_columns=set_columns, violations=violations, outer=outer, later=later)
+    return _rewrite(planner, relation, changed, set_columns=set_columns, violations=violations, outer=outer, later=later, named=named)
 
 
 def remove(planner: Planner, relation: Relation, changed: Rows, outer: ExitStack | None = None) -> tuple[int, Rows | None]:
     """Delete rows (`new` is NULL). Return their number, and the rows if `outer` is passed (see `rewrite`)."""
+    if relation.with_children:
+        return _write_with_children(planner, relation, changed, triggers.DELETE, functools.partial(remove, planner), outer)
     firing = of_statement(planner, relation)
     if firing is not None and firing.has_rows(triggers.DELETE):
         count, rows = _write_with_triggers(planner, relation, changed, firing, None, functools.partial(_remove, planner, relation))
@@ -88,6 +96,50 @@ def written(
         _, rows = rewrite(planner, relation, changed, set_columns, violations, stack, later)
         assert rows is not None
         return rows if isinstance(rows, pa.Table) else rows.toArrow()
+
+
+# ---- tables that inherit -----------------------------------------------------------------------------------------------
+
+
+def _write_with_children(
+    planner: Planner, root: Relation, changed: Rows, event: int, write: Callable[..., tuple[int, Rows | None]], outer: ExitStack | None
+) -> tuple[int, Rows | None]:
+    """Write the changes of a table and its children, table by table as PostgreSQL does. Return the rows in the columns of the table.
+
+    The rows have the additional last column `from_clause.LEAF`.
+    """
+    firing, count, written_parts = of_statement(planner, root), 0, list[tuple[Relation, Rows]]()
+    if firing is not None and firing.collects(event):
+        raise not_supported("transition tables of a table with children are not supported", hint="Use ONLY to change the table alone.")
+    with ExitStack() as stack:
+        changed = _hold(planner, root, changed, outer or stack, None, is_read_again=True)
+        for table, part in planner.transaction.partitioned(root).changes_of_leaves(changed, outer or stack):
+            part_count, rows = write(table, part, outer=outer)
+            count += part_count
+            if rows is not None:
+                written_parts.append((table, rows))
+    return count, _in_root(planner, root, written_parts) if outer is not None else None
+
+
+def _in_root(planner: Planner, root: Relation, parts: Sequence[tuple[Relation, Rows]]) -> Rows:
+    """Return the rows of several tables with the columns of their parent, JOINED if they have it, and LEAF."""
+    chosen = [column.name for column in root.columns]
+    rows_by_table = [
+        (table, row_set.select(rows, [*chosen, *([JOINED] if JOINED in row_set.names(rows) else [])])) for table, rows in parts
+    ]
+    schema = next((rows.schema for _, rows in rows_by_table if isinstance(rows, DataFrame)), None)
+    if schema is None:
+        empty = arrow_row(root).append(pa.field(LEAF, pa.int64())).empty_table()
+        tables = [
+            rows.append_column(LEAF, pa.repeat(pa.scalar(table.oid, pa.int64()), rows.num_rows))
+            for table, rows in rows_by_table if isinstance(rows, pa.Table)
+        ]  # fmt: skip
+        return pa.concat_tables(tables or [empty], promote_options="permissive")
+    frames = [
+        (rows if isinstance(rows, DataFrame) else local_frame(planner.session_spark, rows, schema), table.oid)
+        for table, rows in rows_by_table
+    ]
+    return functools.reduce(DataFrame.unionAll, [frame.withColumn(LEAF, F.lit(oid).cast("bigint")) for frame, oid in frames])
 
 
 # ---- row triggers ------------------------------------------------------------------------------------------------------
@@ -147,13 +199,13 @@ def _parts(planner: Planner, relation: Relation, changed: DataFrame) -> Iterator
 
 def _rewrite(
     planner: Planner, relation: Relation, changed: Rows, *, set_columns: set[str], violations: Sequence[Violation],
-    outer: ExitStack | None = None, later: Later | None = None,
+    outer: ExitStack | None = None, later: Later | None = None, named: Relation | None = None,
 ) -> tuple[int, Rows | None]:  # fmt: skip
     if relation.is_partitioned:
         return _rewrite_leaves(planner, relation, changed, set_columns, violations, outer)
     transaction = planner.transaction
     referential_action.lock(transaction, relation)
-    with ExitStack() as stack, closing(NewRows(planner, relation, violations=violations)) as writer:
+    with ExitStack() as stack, closing(NewRows(planner, relation, violations=violations, routed_from=named)) as writer:
         fence = writer.fence if writer.fence is not None and set_columns & set(writer.fence.names) else None
         is_read_again = touched_keys(relation, set_columns) or bool(relation.foreign_keys or relation.referenced)
         checked = _hold(planner, relation, _check(writer, changed, fence), stack, outer, is_read_again=is_read_again)

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from headgate.commands.query.planner import Planner
 
 LEAF = own_name("_leaf")
-"""The column of a partitioned table's frame with the oid of each row's leaf."""
+"""The column of a frame of several leaves with the oid of each row's leaf."""
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ def _relation(planner: Planner, item: RelationItem, reading: Reading) -> Source:
     frame = None if skipped or reading.where is None else key_lookup.frame(planner, relation, item.star, reading.where)
     if frame is None:
         frame = planner.frame_of(relation, only=item.only, skipped=skipped, in_order=reading.in_order)
-    if relation.oid in skipped:
+    if relation.oid in skipped and not relation.has_leaves:
         frame = frame.limit(0)
     source = _table_rows(planner, frame, relation, item)
     restrict(planner, relation, source.star, alias)
@@ -309,7 +309,7 @@ def permit(planner: Planner, relation: Relation, clauses: Sequence[RowLock]) -> 
 
 
 def take(planner: Planner, relation: Relation, locks: Sequence[RowLock]) -> set[int]:
-    """Lock a table, or the leaves of a partitioned one. Return the oids of the tables whose rows are skipped."""
+    """Lock a table, or the leaves of a relation. Return the oids of the tables whose rows are skipped."""
     if not locks or planner.describing:
         return set()
     skipped: set[int] = set()

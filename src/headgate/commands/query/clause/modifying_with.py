@@ -14,6 +14,7 @@ from postgast import pg_query_pb2 as pb
 from pyspark.sql import functions as F
 
 from headgate.analysis.query import PlanColumn
+from headgate.catalog.relation import inheritance
 from headgate.catalog.relation.relation_kind import TABLE_KINDS
 from headgate.commands import lookup
 from headgate.commands.query.clause import system_relation
@@ -41,7 +42,7 @@ def freeze(planner: Planner, clause: pb.WithClause, statement: ParseNode) -> Non
         return
     for relation in _freeze(planner, walk(statement)):
         if not planner.describing:
-            planner.own_files[relation.oid] = planner.transaction.reader.own_files(relation)
+            planner.own_files[relation.rows_key] = planner.transaction.reader.own_files(relation)
 
 
 def freeze_subqueries(planner: Planner, *clauses: ParseNode) -> None:
@@ -61,10 +62,11 @@ def _freeze(planner: Planner, nodes: Iterable[ParseNode]) -> list[Relation]:
             continue
         try:
             relation = lookup.source(cursor, context, node)
+            relation = inheritance.expanded(cursor, relation) if node.inh else relation
         except PostgresError:  # the name of a WITH query, or a relation that is rejected when it is read
             continue
-        if relation.oid >= FIRST_USER_OID and relation.kind in TABLE_KINDS and relation.oid not in planner.frozen:
-            planner.frozen[relation.oid] = planner.frame_of(relation)
+        if relation.oid >= FIRST_USER_OID and relation.kind in TABLE_KINDS and relation.rows_key not in planner.frozen:
+            planner.frozen[relation.rows_key] = planner.frame_of(relation)
             tables.append(relation)
     return tables
 
@@ -77,7 +79,7 @@ def unwritten(planner: Planner, relation: Relation, rows: DataFrame) -> DataFram
 
 def written_files(planner: Planner, relation: Relation) -> list[str]:
     """Return the files (URIs) with the rows that the statement's WITH clause has written to a table."""
-    before = planner.own_files.get(relation.oid)
+    before = planner.own_files.get(relation.rows_key)
     return [] if before is None else sorted(planner.transaction.reader.own_files(relation) - before)
 
 

@@ -87,7 +87,7 @@ def frame(planner: Planner, relation: Relation, columns: Sequence[PlanColumn], w
 
     `columns`: the table's columns, as the condition references them.
     """
-    if planner.describing or relation.oid in planner.frozen:
+    if planner.describing or relation.rows_key in planner.frozen:
         return None
     keys = of_terms(planner, relation, columns, conjuncts(where))
     if keys is None:
@@ -132,7 +132,7 @@ def of_where(planner: Planner, relation: Relation, where: ParseNode, scope: Scop
 def of_terms(planner: Planner, relation: Relation, columns: Sequence[Keyed], terms: Iterable[Expression]) -> WantedKeys | None:
     """Return the keys that the terms of an AND fix, or None. `columns`: the relation's columns, as the terms reference them."""
     indexes = [index for index in relation.unique_indexes if index.plain and index.immediate]
-    if relation.kind != RelationKind.TABLE or not indexes:
+    if relation.kind != RelationKind.TABLE or relation.with_children or not indexes:
         return None
     by_key = {shown.key: column for shown, column in zip(columns, relation.columns, strict=True)}
     fixed: dict[int, list[str]] = {}

@@ -36,8 +36,10 @@ class HeldTable:
 
     def __init__(self, planner: Planner, relation: Relation, source: FromItem, also: Sequence[PlanColumn] = ()) -> None:
         """Create the table. `also`: its columns under a second name, which the rows have after the first ones."""
-        if relation.kind != RelationKind.TABLE or not relation.columns or relation.oid in planner.frozen:
+        if relation.kind != RelationKind.TABLE or not relation.columns or relation.rows_key in planner.frozen:
             raise NotColumnwise(relation.kind)
+        if relation.with_children:
+            raise NotColumnwise("several tables")
         if privilege.has_row_security(planner.transaction.cursor, relation):
             raise NotColumnwise(relation.kind)
         self.planner = planner
