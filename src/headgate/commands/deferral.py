@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from headgate.catalog.physical import Cursor
+from headgate.catalog.relation import inheritance
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Relation
 from headgate.errors import PostgresError
@@ -82,12 +83,12 @@ class Deferral:
     def refuse_waiting(self, cursor: Cursor, relation: Relation, command: str) -> None:
         """Raise 55006 if a command of a trigger changes or drops the table of a running statement (CheckTableNotInUse).
 
-        Also if checks wait for rows of the table or of its partitions.
+        Also if checks wait for rows of the table or of the tables below it.
         """
         if relation.oid in self.tables_in_use:
             raise PostgresError("55006", f'cannot {command} "{relation.name}" because it is being used by active queries in this session')
         waiting = {check.relation for check in self._checks}
-        for oid in waiting and [relation.oid, *relations.descendants(cursor, relation.database, relation.oid)]:
+        for oid in waiting and [table.oid for table in (relation, *inheritance.below(cursor, relation))]:
             if oid in waiting:
                 name = relations.get(cursor, relation.database, oid).name
                 raise PostgresError("55006", f'cannot {command} "{name}" because it has pending trigger events')

@@ -9,14 +9,15 @@ Invariant: a column or constraint with attinhcount or coninhcount > 0 exists in 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
-from headgate.catalog.physical import Cursor, insert, rows, update
+from headgate.catalog.physical import Cursor, delete, insert, one, rows, update
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.partition import Branch
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import RelationKind
+from headgate.errors import existing
 
 
 def expanded(cursor: Cursor, relation: Relation) -> Relation:
@@ -32,8 +33,8 @@ def tree(cursor: Cursor, relation: Relation) -> Branch:
 
 
 def below(cursor: Cursor, relation: Relation) -> list[Relation]:
-    """Return the tables that inherit from a table, at any depth, each once (find_all_inheritors)."""
-    if not relation.has_children:
+    """Return the tables that inherit from a table, or its partitions, at any depth, each once (find_all_inheritors)."""
+    if not relation.is_partitioned and not relation.has_children:
         return []
     reached = [relation.oid]
     for parent in reached:
@@ -76,17 +77,42 @@ def add_parents(cursor: Cursor, child: Relation, parents: Iterable[Relation], fi
             update(cursor, "pg_class", {"dbid": database, "oid": parent.oid}, relhassubclass=True)
 
 
-def set_columns(cursor: Cursor, relation: Relation, counts: Mapping[str, int], local: Sequence[str]) -> None:
-    """Record from how many parents each column comes, and that it is not a column of the table itself unless it is one of `local`."""
-    for column in relation.columns:
-        if column.name in counts:
-            where = {"dbid": relation.database, "attrelid": relation.oid, "attnum": column.attnum}
-            update(cursor, "pg_attribute", where, attinhcount=counts[column.name], attislocal=column.name in local)
+def remove_parent(cursor: Cursor, child: Relation, parent: Relation) -> None:
+    """Remove what `add_parents` has written for one parent."""
+    delete(cursor, "pg_inherits", dbid=child.database, inhrelid=child.oid, inhparent=parent.oid)
+    delete(cursor, "pg_depend", dbid=child.database, classid=1259, objid=child.oid, refclassid=1259, refobjid=parent.oid)
 
 
-def set_checks(cursor: Cursor, relation: Relation, counts: Mapping[str, int], local: Sequence[str]) -> None:
-    """Record the same of CHECK constraints."""
-    for check in relation.checks:
-        if check.name in counts:
-            where = {"dbid": relation.database, "oid": check.oid}
-            update(cursor, "pg_constraint", where, coninhcount=counts[check.name], conislocal=check.name in local)
+def next_number(cursor: Cursor, child: Relation) -> int:
+    """Return the inhseqno of the next parent."""
+    numbers = rows(cursor, "SELECT inhseqno FROM hg.pg_inherits WHERE dbid = ? AND inhrelid = ?", [child.database, child.oid])
+    return 1 + max((number for (number,) in numbers), default=0)
+
+
+Origin = tuple[int, bool]
+"""From how many parents a column or constraint comes, and whether the table has it without them too."""
+
+
+def column_origin(cursor: Cursor, relation: Relation, name: str) -> Origin:
+    sql = "SELECT attinhcount, attislocal FROM hg.pg_attribute WHERE dbid = ? AND attrelid = ? AND attname = ?"
+    return _origin(cursor, sql, relation, name)
+
+
+def check_origin(cursor: Cursor, relation: Relation, name: str) -> Origin:
+    sql = "SELECT coninhcount, conislocal FROM hg.pg_constraint WHERE dbid = ? AND conrelid = ? AND conname = ?"
+    return _origin(cursor, sql, relation, name)
+
+
+def _origin(cursor: Cursor, sql: str, relation: Relation, name: str) -> Origin:
+    count, is_local = existing(one(cursor, sql, [relation.database, relation.oid, name]), "XX000", f'"{name}" of "{relation.name}"')
+    return count, is_local
+
+
+def set_column_origin(cursor: Cursor, relation: Relation, name: str, origin: Origin) -> None:
+    where = {"dbid": relation.database, "attrelid": relation.oid, "attname": name}
+    update(cursor, "pg_attribute", where, attinhcount=origin[0], attislocal=origin[1])
+
+
+def set_check_origin(cursor: Cursor, relation: Relation, name: str, origin: Origin) -> None:
+    where = {"dbid": relation.database, "conrelid": relation.oid, "conname": name}
+    update(cursor, "pg_constraint", where, coninhcount=origin[0], conislocal=origin[1])

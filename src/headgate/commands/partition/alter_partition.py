@@ -1,7 +1,10 @@
-"""ALTER TABLE of partitioned tables and partitions: propagate changes to partitions, and refuse those that only the parent may make.
+"""ALTER TABLE of tables with partitions or children: propagate changes to these, and refuse those that only the parent may make.
 
 Called by `alter_table` (tablecmds.c: ATPrepCmd and the checks of the single subcommands). A change of a partitioned table is applied to
 each partition below it. A partition cannot undo it or make a different change. With ONLY, the change is refused if partitions exist.
+
+A child of a plain table has the same changes. With ONLY, some of them are possible: a dropped column or constraint stays in the children as
+their own. A column or constraint that a child has from several parents, or itself too, is dropped with the last of them.
 """
 
 from __future__ import annotations
@@ -13,12 +16,12 @@ from typing import TYPE_CHECKING
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.physical import Cursor, update
-from headgate.catalog.relation import attribute, partition, removal
+from headgate.catalog.relation import attribute, inheritance, partition, removal
 from headgate.catalog.relation import constraint as constraints
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.constraint import NewCheck
 from headgate.catalog.relation.relation import Check, Column, Relation
-from headgate.catalog.relation.relation_kind import INDEX_KINDS, RelationKind
+from headgate.catalog.relation.relation_kind import INDEX_KINDS, TABLE_KINDS, RelationKind
 from headgate.commands import lookup, stored_expression
 from headgate.commands.partition import partition as partitions
 from headgate.commands.partition import partition_constraint, partition_index
@@ -62,35 +65,61 @@ def _attach_index(alteration: Alteration, command: pb.AlterTableCmd) -> None:
 
 
 def check(alteration: Alteration, command: pb.AlterTableCmd, *, only: bool) -> None:
-    """Raise the errors of a subcommand on a partitioned table or a partition. Other tables are not checked."""
+    """Raise the errors of a subcommand on a table with partitions or children, or on one of these. Other tables are not checked."""
     relation, cursor = alteration.relation, alteration.cursor
+    if relation.kind in TABLE_KINDS:
+        _check_inherited(cursor, relation, command)
     if relation.parent:
         _check_partition(cursor, relation, command)
+    children = inheritance.children(cursor, relation) if only else ()
+    if children:
+        _check_alone(command)
     if relation.is_partitioned:
-        if only and (children := partition_index.children(cursor, relation)):
+        if children:
             _check_only(command, children)
         if command.subtype == pb.AT_SetRelOptions:
             raise PostgresError("22023", f'unrecognized parameter "{unwrap(unwrap(getattr(command, "def")).items[0]).defname}"')
         _check_key(relation, command)
 
 
-def _check_partition(cursor: Cursor, relation: Relation, command: pb.AlterTableCmd) -> None:
+_OF_INHERITED_COLUMN = {
+    pb.AT_DropColumn: 'cannot drop inherited column "{}"',
+    pb.AT_AlterColumnType: 'cannot alter inherited column "{}"',
+    pb.AT_DropExpression: "cannot drop generation expression from inherited column",
+}
+
+
+def _check_inherited(cursor: Cursor, relation: Relation, command: pb.AlterTableCmd) -> None:
+    """Refuse changes of what a table inherits."""
     name = command.name
-    column = relation.column(name) if name else None
-    inherited = column is not None and column.attnum in partition.inherited_columns(cursor, relation)
+    if command.subtype == pb.AT_DropConstraint and name in partition.inherited_constraints(cursor, relation):
+        raise PostgresError(INVALID_TABLE, f'cannot drop inherited constraint "{name}" of relation "{relation.name}"')
+    column = relation.column(name) if command.subtype in _OF_INHERITED_COLUMN else None
+    if column is not None and column.attnum in partition.inherited_columns(cursor, relation):
+        raise PostgresError(INVALID_TABLE, _OF_INHERITED_COLUMN[command.subtype].format(name))
+
+
+def _check_partition(cursor: Cursor, relation: Relation, command: pb.AlterTableCmd) -> None:
     match command.subtype:
         case pb.AT_AddColumn:
             raise PostgresError("42809", "cannot add column to a partition")
-        case pb.AT_DropColumn if inherited:
-            raise PostgresError(INVALID_TABLE, f'cannot drop inherited column "{name}"')
-        case pb.AT_AlterColumnType if inherited:
-            raise PostgresError(INVALID_TABLE, f'cannot alter inherited column "{name}"')
-        case pb.AT_DropNotNull if inherited:
-            parent_column = relations.get(cursor, relation.database, relation.parent).column(name)
+        case pb.AT_DropNotNull:
+            parent_column = relations.get(cursor, relation.database, relation.parent).column(command.name)
             if parent_column is not None and parent_column.not_null:
-                raise PostgresError(INVALID_TABLE, f'column "{name}" is marked NOT NULL in parent table')
-        case pb.AT_DropConstraint if name in partition.inherited_constraints(cursor, relation):
-            raise PostgresError(INVALID_TABLE, f'cannot drop inherited constraint "{name}" of relation "{relation.name}"')
+                raise PostgresError(INVALID_TABLE, f'column "{command.name}" is marked NOT NULL in parent table')
+        case _:
+            pass
+
+
+def _check_alone(command: pb.AlterTableCmd) -> None:
+    """Refuse changes with ONLY of a table with partitions or children."""
+    match command.subtype:
+        case pb.AT_AddColumn:
+            raise PostgresError(INVALID_TABLE, "column must be added to child tables too")
+        case pb.AT_AlterColumnType:
+            raise PostgresError(INVALID_TABLE, f'type of inherited column "{command.name}" must be changed in child tables too')
+        case pb.AT_DropExpression:
+            raise PostgresError("0A000", "ALTER TABLE / DROP EXPRESSION must be applied to child tables too")
         case _:
             pass
 
@@ -98,13 +127,9 @@ def _check_partition(cursor: Cursor, relation: Relation, command: pb.AlterTableC
 def _check_only(command: pb.AlterTableCmd, children: Sequence[Relation]) -> None:
     """Refuse changes of a partitioned table alone."""
     match command.subtype:
-        case pb.AT_AddColumn:
-            raise PostgresError(INVALID_TABLE, "column must be added to child tables too")
         case pb.AT_DropColumn:
             message = "cannot drop column from only the partitioned table when partitions exist"
             raise PostgresError(INVALID_TABLE, message, hint=NO_ONLY)
-        case pb.AT_AlterColumnType:
-            raise PostgresError(INVALID_TABLE, f'type of inherited column "{command.name}" must be changed in child tables too')
         case pb.AT_SetNotNull:
             nullable_child = next(
                 (child for child in children if (own := child.column(command.name)) is not None and not own.not_null), None
@@ -115,8 +140,6 @@ def _check_only(command: pb.AlterTableCmd, children: Sequence[Relation]) -> None
         case pb.AT_DropNotNull | pb.AT_DropConstraint:
             message = "cannot remove constraint from only the partitioned table when partitions exist"
             raise PostgresError(INVALID_TABLE, message, hint=NO_ONLY)
-        case pb.AT_AddConstraint if unwrap(getattr(command, "def")).contype == pb.CONSTR_CHECK:
-            raise PostgresError(INVALID_TABLE, "constraint must be added to child tables too")
         case _:
             pass
 
@@ -132,23 +155,36 @@ def _check_key(relation: Relation, command: pb.AlterTableCmd) -> None:
 
 
 def check_rename(cursor: Cursor, relation: Relation, column: Column, *, only: bool) -> None:
-    """Raise 42P16 for a column that a partition inherits, or, with ONLY, that partitions inherit."""
-    if relation.parent and column.attnum in partition.inherited_columns(cursor, relation):
+    """Raise 42P16 for a column that a table inherits or, with ONLY, that other tables inherit."""
+    if relation.kind in TABLE_KINDS and column.attnum in partition.inherited_columns(cursor, relation):
         raise PostgresError(INVALID_TABLE, f'cannot rename inherited column "{column.name}"')
-    if only and partition_index.children(cursor, relation):
+    if only and inheritance.children(cursor, relation):
         raise PostgresError(INVALID_TABLE, f'inherited column "{column.name}" must be renamed in child tables too')
 
 
-# ---- propagation to partitions ----------------------------------------------------------------------------------------
+def refuse_other_parents(alteration: Alteration, name: str, message: str) -> None:
+    """Raise 42P16 if a table below has a column from another parent too. `message`: a format with the column and the table."""
+    cursor, below = alteration.cursor, [table.relation for table in alteration.below()]
+    changed = {alteration.relation.oid, *(table.oid for table in below)}
+    for table in below:
+        count, _ = inheritance.column_origin(cursor, table, name)
+        if not table.parent and count > len(changed.intersection(inheritance.parents(cursor, table))):
+            raise PostgresError(INVALID_TABLE, message.format(name, table.name))
+
+
+# ---- propagation to the tables below --------------------------------------------------------------------------------
 
 
 def add_column(alteration: Alteration, column: Column) -> None:
-    """Add a column that was added to the parent to the partitions, as the last column of each."""
+    """Add a column that was added to the parent to the tables below, as the last column of each. A child may have it already."""
     for child in alteration.children():
         before = child.relation
         existing = before.column(column.name)
-        if existing is not None:
+        if existing is not None and before.parent:
             raise PostgresError("42701", f'column "{column.name}" of relation "{before.name}" already exists')
+        if existing is not None:
+            _merge_column(child, existing, column)
+            continue
         next_oid = child.transaction.engine.catalog.next_oid
         attnum = attribute.add_column(child.cursor, next_oid, before, replace(column, identity=""))
         child.refresh()
@@ -158,37 +194,60 @@ def add_column(alteration: Alteration, column: Column) -> None:
         add_column(child, column)
 
 
+def _merge_column(child: Alteration, existing: Column, column: Column) -> None:
+    """Let a child inherit a column that it has. Raise 42804 or 42P21 if it has another type or collation."""
+    name, table = column.name, child.relation
+    if (existing.type_oid, existing.typmod) != (column.type_oid, column.typmod):
+        raise PostgresError("42804", f'child table "{table.name}" has different type for column "{name}"')
+    if existing.collation != column.collation:
+        raise PostgresError("42P21", f'child table "{table.name}" has different collation for column "{name}"')
+    count, is_local = inheritance.column_origin(child.cursor, table, name)
+    inheritance.set_column_origin(child.cursor, table, name, (count + 1, is_local))
+    child.session.notices.notice(f'merging definition of column "{name}" for child "{table.name}"')
+
+
 def add_check(alteration: Alteration, check: Check) -> None:
-    """Add a CHECK constraint that was added to the parent to the partitions. An existing one with the same name must be equal."""
-    for child in alteration.children():
+    """Add a CHECK constraint that was added to the parent to the tables below. An existing one with the same name must be equal."""
+    if check.no_inherit:
+        return
+    children = alteration.children(even_only=True)
+    if children and alteration.only:
+        raise PostgresError(INVALID_TABLE, "constraint must be added to child tables too")
+    for child in children:
         own = next((candidate for candidate in child.relation.checks if candidate.name == check.name), None)
-        if own is None:
-            used = stored_expression.columns_of(check.expression, child.relation)
-            attnums = tuple(sorted(column.attnum for column in child.relation.columns if column.name in used))
-            new_check = NewCheck(check.expression, check.name, attnums, check.validated)
-            oid = constraints.add_check(child.cursor, child.transaction.engine.catalog.next_oid, child.relation, new_check)
-            child.refresh()
-            child_check = next(candidate for candidate in child.relation.checks if candidate.oid == oid)
-            if check.validated:
-                rewrite_table.check_rows(child.session, child.transaction, child.relation, child_check)
-        elif own.expression != check.expression:
-            message = f'constraint "{check.name}" for relation "{child.relation.name}" already exists'
-            raise PostgresError("42710", message)
-        elif own.no_inherit:
-            message = f'constraint "{check.name}" conflicts with non-inherited constraint on relation "{child.relation.name}"'
-            raise PostgresError("42P17", message)
-        elif check.validated and not own.validated:
-            message = f'constraint "{check.name}" conflicts with NOT VALID constraint on relation "{child.relation.name}"'
-            raise PostgresError("42P17", message)
-        else:
-            alteration.session.notices.notice(f'merging constraint "{check.name}" with inherited definition')
-            child_check = own
+        if own is not None:
+            _merge_check(child, own, check)
+            continue
+        used = stored_expression.columns_of(check.expression, child.relation)
+        attnums = tuple(sorted(column.attnum for column in child.relation.columns if column.name in used))
+        new_check = NewCheck(check.expression, check.name, attnums, check.validated)
+        oid = constraints.add_check(child.cursor, child.transaction.engine.catalog.next_oid, child.relation, new_check)
+        child.refresh()
+        child_check = next(candidate for candidate in child.relation.checks if candidate.oid == oid)
+        if check.validated:
+            rewrite_table.check_rows(child.session, child.transaction, child.relation, child_check)
         partition.set_inherited(child.cursor, child.relation.database, child_check.oid)
         add_check(child, child_check)
 
 
+def _merge_check(child: Alteration, own: Check, check: Check) -> None:
+    """Let a table inherit a CHECK constraint that it has. The tables below have it too (MergeWithExistingConstraint)."""
+    relation = child.relation
+    if own.expression != check.expression:
+        raise PostgresError("42710", f'constraint "{check.name}" for relation "{relation.name}" already exists')
+    if own.no_inherit:
+        message = f'constraint "{check.name}" conflicts with non-inherited constraint on relation "{relation.name}"'
+        raise PostgresError("42P17", message)
+    if check.validated and not own.validated:
+        message = f'constraint "{check.name}" conflicts with NOT VALID constraint on relation "{relation.name}"'
+        raise PostgresError("42P17", message)
+    child.session.notices.notice(f'merging constraint "{check.name}" with inherited definition')
+    count, is_local = inheritance.check_origin(child.cursor, relation, check.name)
+    inheritance.set_check_origin(child.cursor, relation, check.name, (1, False) if relation.parent else (count + 1, is_local))
+
+
 def check_no_nulls(alteration: Alteration, name: str) -> None:
-    """Raise 23502 if a row of a table or of its partitions has NULL in a column that becomes part of a primary key."""
+    """Raise 23502 if a row of a table or of the tables below has NULL in a column that becomes part of a primary key."""
     column = alteration.relation.column(name)
     if column is not None:
         rewrite_table.check_no_nulls(alteration.transaction, alteration.relation, column)
@@ -196,18 +255,27 @@ def check_no_nulls(alteration: Alteration, name: str) -> None:
         check_no_nulls(child, name)
 
 
+def set_not_null(alteration: Alteration, name: str) -> None:
+    """Mark a column that becomes part of a primary key as NOT NULL in the tables below. `check_no_nulls` has checked their rows."""
+    for child in alteration.below():
+        column = child.column(name)
+        attribute.set_not_null(child.cursor, child.relation, column.attnum, not_null=True)
+
+
 def drop_constraint(alteration: Alteration, name: str, *, missing_ok: bool) -> bool:
-    """Drop a constraint, in the partitions as well. Return whether it existed."""
+    """Drop a constraint, in the tables below as well if they do not have it otherwise. Return whether it existed."""
     relation, cursor = alteration.relation, alteration.cursor
     index = next((candidate for candidate in relation.indexes if candidate.constraint and candidate.name == name), None)
     if index is not None:
         partition_index.drop(cursor, relation, index.oid)
         return True
     check = next((candidate for candidate in relation.checks if candidate.name == name), None)
-    if check is not None:
-        for child in alteration.children():
-            if any(child_check.name == name for child_check in child.relation.checks):
-                drop_constraint(child, name, missing_ok=True)
+    for child in alteration.children(even_only=True) if check is not None and not check.no_inherit else ():
+        count, is_local = inheritance.check_origin(cursor, child.relation, name)
+        if count == 1 and not is_local and not alteration.only:
+            drop_constraint(child, name, missing_ok=True)
+        else:
+            inheritance.set_check_origin(cursor, child.relation, name, (count - 1, is_local or alteration.only))
     return removal.drop_constraint(cursor, relation, name, missing_ok=missing_ok)
 
 

@@ -197,9 +197,10 @@ def attach(command: pb.AlterTableCmd, parent: Relation, session: Session, transa
     if inheritance.below(cursor, child):
         raise PostgresError("42809", "cannot attach inheritance parent as partition")
     transaction.own(child)
-    _check_triggers(cursor, child)
-    _check_columns(parent, child)
-    _check_constraints(parent, child)
+    check_triggers(cursor, child, "a partition", "on partitions")
+    _refuse_other_columns(parent, child)
+    check_columns(parent, child)
+    check_constraints(parent, child)
     if any(branch.relation.referenced for branch in partition.load(cursor, child.database, child.oid).walk()):
         raise not_supported("foreign keys that reference partitions are not supported")
     check_bound(child.name, table, bound, places)
@@ -209,24 +210,31 @@ def attach(command: pb.AlterTableCmd, parent: Relation, session: Session, transa
     partition_foreign_key.check(session, transaction, new_keys)
 
 
-def _check_triggers(cursor: Cursor, child: Relation) -> None:
-    """Raise 55000 if a row trigger of the table has transition tables (FindTriggerIncompatibleWithInheritance)."""
+def check_triggers(cursor: Cursor, child: Relation, becoming: str, where: str) -> None:
+    """Raise 55000 if a row trigger of the table has transition tables (FindTriggerIncompatibleWithInheritance).
+
+    `becoming` and `where`: the parts of the message for a partition or for a child that inherits.
+    """
     for trigger in triggers.of_relation(cursor, child.database, child.oid):
         if trigger.is_row and trigger.has_transition_tables:
             raise PostgresError(
-                "55000", f'trigger "{trigger.name}" prevents table "{child.name}" from becoming a partition',
-                detail="ROW triggers with transition tables are not supported on partitions.",
+                "55000", f'trigger "{trigger.name}" prevents table "{child.name}" from becoming {becoming}',
+                detail=f"ROW triggers with transition tables are not supported {where}.",
             )  # fmt: skip
 
 
-def _check_columns(parent: Relation, child: Relation) -> None:
-    """Raise 42804 unless the tables have the same columns, in any order."""
+def _refuse_other_columns(parent: Relation, child: Relation) -> None:
+    """Raise 42804 if a table has a column that the parent does not have."""
     for column in child.columns:
         if parent.column(column.name) is None:
             raise PostgresError(
                 "42804", f'table "{child.name}" contains column "{column.name}" not found in parent "{parent.name}"',
                 detail="The new partition may contain only the columns present in parent.",
             )  # fmt: skip
+
+
+def check_columns(parent: Relation, child: Relation) -> None:
+    """Raise 42804 or 42P21 unless a table has the parent's columns, in any order (MergeAttributesIntoExisting)."""
     for column in parent.columns:
         own = child.column(column.name)
         if own is None:
@@ -239,11 +247,15 @@ def _check_columns(parent: Relation, child: Relation) -> None:
             raise PostgresError("42804", f'column "{column.name}" in child table must be marked NOT NULL')
         if column.generated is not None and own.generated is None:
             raise PostgresError("42804", f'column "{column.name}" in child table must be a generated column')
+        if column.generated is not None and own.generated != column.generated:
+            raise PostgresError("42804", f'column "{column.name}" in child table has a conflicting generation expression')
 
 
-def _check_constraints(parent: Relation, child: Relation) -> None:
-    """Raise 42804 unless the child has the parent's CHECK constraints."""
+def check_constraints(parent: Relation, child: Relation) -> None:
+    """Raise 42804 unless the child has the parent's CHECK constraints, apart from those with NO INHERIT."""
     for check in parent.checks:
+        if check.no_inherit:
+            continue
         own = next((candidate for candidate in child.checks if candidate.name == check.name), None)
         if own is None:
             raise PostgresError("42804", f'child table is missing constraint "{check.name}"')
@@ -251,6 +263,9 @@ def _check_constraints(parent: Relation, child: Relation) -> None:
             raise PostgresError("42804", f'child table "{child.name}" has different definition for check constraint "{check.name}"')
         if own.no_inherit:
             message = f'constraint "{check.name}" conflicts with non-inherited constraint on child table "{child.name}"'
+            raise PostgresError("42P17", message)
+        if check.validated and not own.validated:
+            message = f'constraint "{check.name}" conflicts with NOT VALID constraint on child table "{child.name}"'
             raise PostgresError("42P17", message)
 
 

@@ -11,7 +11,7 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import hold
 from headgate.catalog.physical import rows, update
-from headgate.catalog.relation import attribute, removal
+from headgate.catalog.relation import attribute, inheritance, removal
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import sequence as sequences
 from headgate.catalog.relation import trigger as triggers
@@ -85,8 +85,12 @@ def drop_column(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     _settle_column(alteration, column, cascade=command.behavior == pb.DROP_CASCADE)
     with view.rewritten(alteration.session, alteration.transaction, views.readers(cursor, relation.database, relation.oid)):
         _drop_column(alteration, column)
-    for child in alteration.children():
-        drop_column(child, command)
+    for child in alteration.children(even_only=True):
+        count, is_local = inheritance.column_origin(cursor, child.relation, column.name)
+        if count == 1 and not is_local and not alteration.only:
+            drop_column(child, command)
+        else:
+            inheritance.set_column_origin(cursor, child.relation, column.name, (count - 1, is_local or alteration.only))
 
 
 def _drop_column(alteration: Alteration, column: Column) -> None:
@@ -183,10 +187,11 @@ def set_default(alteration: Alteration, command: pb.AlterTableCmd) -> None:
 def set_not_null(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     """Execute ALTER COLUMN … SET NOT NULL. Raise 23502 if the column has NULLs."""
     column = alteration.column(command.name)
+    if not column.not_null and not alteration.relation.is_partitioned:
+        rewrite_table.check_no_nulls(alteration.transaction, alteration.relation, column)
     for child in alteration.children():
         set_not_null(child, command)
     if not column.not_null:
-        rewrite_table.check_no_nulls(alteration.transaction, alteration.relation, column)
         attribute.set_not_null(alteration.cursor, alteration.relation, column.attnum, not_null=True)
 
 
@@ -205,7 +210,14 @@ def drop_not_null(alteration: Alteration, command: pb.AlterTableCmd) -> None:
 
 
 def alter_type(alteration: Alteration, command: pb.AlterTableCmd) -> None:
-    """Execute ALTER COLUMN … TYPE … [USING …]."""
+    """Execute ALTER COLUMN … TYPE … [USING …], in all tables below too."""
+    alter_partition.refuse_other_parents(alteration, command.name, 'cannot alter inherited column "{}" of relation "{}"')
+    _alter_type(alteration, command)
+    for child in alteration.below():
+        _alter_type(child, command)
+
+
+def _alter_type(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     element = unwrap(getattr(command, "def"))
     column = alteration.column(command.name)
     relation = alteration.relation
@@ -226,8 +238,6 @@ def alter_type(alteration: Alteration, command: pb.AlterTableCmd) -> None:
         identity_column.change_type(alteration, column.attnum, element.type_name)
     rewrite_table.alter_type(alteration, column, element.type_name, element.raw_default if element.HasField("raw_default") else None)
     _check_constraints(alteration, relation, column)
-    for child in alteration.children():
-        alter_type(child, command)
 
 
 def _check_constraints(alteration: Alteration, old: Relation, column: Column) -> None:
@@ -251,7 +261,12 @@ def _check_constraints(alteration: Alteration, old: Relation, column: Column) ->
 
 
 def drop_expression(alteration: Alteration, command: pb.AlterTableCmd) -> None:
-    """Execute ALTER COLUMN … DROP EXPRESSION [IF EXISTS]. The values stay."""
+    """Execute ALTER COLUMN … DROP EXPRESSION [IF EXISTS], in all tables below too. The values stay."""
+    for table in (alteration, *alteration.below()):
+        _drop_expression(table, command)
+
+
+def _drop_expression(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     column, relation, cursor = alteration.column(command.name), alteration.relation, alteration.cursor
     if column.generated is None:
         message = f'column "{column.name}" of relation "{relation.name}" is not a stored generated column'

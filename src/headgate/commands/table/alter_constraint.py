@@ -58,6 +58,8 @@ def add_key(alteration: Alteration, key: indexes.IndexKey) -> None:
         for column in relation.columns_at(key.attnums):
             if not column.not_null:
                 alter_partition.check_no_nulls(alteration, column.name)
+            if not relation.is_partitioned:
+                alter_partition.set_not_null(alteration, column.name)
     partition_index.add(alteration.transaction, relation, replace(key, name=name), only=alteration.only)
     alteration.refresh()
 
@@ -133,7 +135,10 @@ def validate_constraint(alteration: Alteration, command: pb.AlterTableCmd) -> No
             return
         rewrite_table.check_rows(alteration.session, alteration.transaction, relation, check)
         foreign_keys.validate(alteration.cursor, relation.database, check.oid)
-        for child in alteration.children():
+        children = [] if check.no_inherit else alteration.children(even_only=True)
+        if children and alteration.only:
+            raise PostgresError("42P16", "constraint must be validated on child tables too")
+        for child in children:
             validate_constraint(child, command)
         return
     if any(index.constraint and index.name == command.name for index in relation.indexes):

@@ -14,7 +14,7 @@ from postgast import pg_query_pb2 as pb
 from headgate.catalog import history
 from headgate.catalog.hold import Hold
 from headgate.catalog.physical import Cursor, one
-from headgate.catalog.relation import pg_class
+from headgate.catalog.relation import inheritance, pg_class
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import sequence as sequences
 from headgate.catalog.relation.relation import Relation
@@ -27,7 +27,7 @@ from headgate.commands.partition import alter_partition
 from headgate.commands.query import rendering
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
-from headgate.commands.table import alter_column, alter_constraint, identity_column, inheritance, storage_parameter
+from headgate.commands.table import alter_column, alter_constraint, alter_inheritance, identity_column, storage_parameter
 from headgate.commands.table.alteration import Alteration
 from headgate.commands.table.rename import KINDS, WORDS
 from headgate.commands.trigger import definition as trigger
@@ -55,14 +55,14 @@ def alter(node: pb.AlterTableStmt, session: Session) -> CommandResult:
         subscription_history.refuse_change(cursor, relation.database, relation.oid, relation.name, "alter")
     for command in commands:
         _check_kind(command, relation)
-    if not all(_is_of_one_table(command, only=not node.relation.inh) for command in commands):
-        inheritance.refuse_relatives(cursor, relation)
     if relation.is_partitioned and all(command.subtype == pb.AT_AttachPartition for command in commands):
         # As in CREATE TABLE … PARTITION OF, the existing partitions are not affected, except a default one, which `attach` locks.
         transaction.catalog.change_object("pg_class", relation.oid)
     else:
         # A transaction that is writing to the table continues with the columns and constraints of now until it ends.
-        transaction.own(relation, Hold.CHANGE if all(_beside_uses(command) for command in commands) else Hold.ALONE)
+        owned = inheritance.expanded(cursor, relation) if node.relation.inh else relation
+        transaction.own(owned, Hold.CHANGE if all(_beside_uses(command) for command in commands) else Hold.ALONE)
+    below = inheritance.below(cursor, relation) if relation.has_children else []
     alteration = Alteration(session, transaction, relation)
     alteration.only = not node.relation.inh
     with rendering.running(session, transaction):
@@ -73,15 +73,8 @@ def alter(node: pb.AlterTableStmt, session: Session) -> CommandResult:
             alter_partition.check(alteration, command, only=not node.relation.inh)
             action(alteration, command)
             alteration.refresh()
-    transaction.catalog_changed(history.touched(relation, alteration.relation))
+    transaction.catalog_changed(history.touched(relation, alteration.relation, *below))
     return CommandResult(f"ALTER {word}")
-
-
-def _is_of_one_table(command: pb.AlterTableCmd, *, only: bool) -> bool:
-    """Return whether a subcommand changes nothing that tables inherit."""
-    if command.subtype == pb.AT_AddConstraint:
-        return only and unwrap(getattr(command, "def")).contype != pb.CONSTR_CHECK
-    return command.subtype in _OF_ONE_TABLE
 
 
 def _beside_uses(command: pb.AlterTableCmd) -> bool:
@@ -292,12 +285,6 @@ _BESIDE_USES = frozenset({
     *TRIGGERS, pb.AT_AttachPartition, pb.AT_ValidateConstraint, pb.AT_SetStatistics, pb.AT_SetOptions, pb.AT_ResetOptions,
     pb.AT_SetRelOptions, pb.AT_ResetRelOptions, pb.AT_ClusterOn, pb.AT_DropCluster,
 })  # fmt: skip
-_OF_ONE_TABLE = frozenset({
-    *TRIGGERS, pb.AT_ReplicaIdentity, pb.AT_ChangeOwner, pb.AT_EnableRowSecurity, pb.AT_DisableRowSecurity, pb.AT_ForceRowSecurity,
-    pb.AT_NoForceRowSecurity, pb.AT_SetLogged, pb.AT_SetUnLogged, pb.AT_SetRelOptions, pb.AT_ResetRelOptions, pb.AT_SetOptions,
-    pb.AT_ResetOptions, pb.AT_ClusterOn, pb.AT_DropCluster, pb.AT_SetCompression,
-})  # fmt: skip
-"""Subcommands that change neither columns nor constraints."""
 _ALSO_OF_HISTORIES = frozenset({
     pb.AT_ChangeOwner, pb.AT_ReplicaIdentity,
     pb.AT_EnableRowSecurity, pb.AT_DisableRowSecurity, pb.AT_ForceRowSecurity, pb.AT_NoForceRowSecurity,
@@ -318,6 +305,8 @@ ACTIONS: dict[int, Callable[[Alteration, pb.AlterTableCmd], None]] = {
     pb.AT_AlterConstraint: alter_constraint.alter_constraint,
     pb.AT_ValidateConstraint: alter_constraint.validate_constraint,
     pb.AT_ChangeOwner: change_owner,
+    pb.AT_AddInherit: alter_inheritance.inherit,
+    pb.AT_DropInherit: alter_inheritance.disinherit,
     pb.AT_AttachPartition: alter_partition.attach,
     pb.AT_DetachPartition: alter_partition.detach,
     pb.AT_DetachPartitionFinalize: alter_partition.detach,

@@ -6,10 +6,10 @@ Created by `alter_table`, by the subcommand itself for a partition, and by `user
 from __future__ import annotations
 
 from headgate.catalog.cursor import CatalogCursor
+from headgate.catalog.relation import inheritance
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.catalog.relation.relation_kind import RelationKind
-from headgate.commands.partition import partition_index
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
 from headgate.expression.binding.scope import SYSTEM_COLUMNS
@@ -44,12 +44,17 @@ class Alteration:
         return live_column
 
     def child(self, relation: Relation) -> Alteration:
-        """Return the same statement on a partition."""
+        """Return the same statement on a partition or child, with the tables below it."""
         return Alteration(self.session, self.transaction, relation)
 
-    def children(self) -> list[Alteration]:
-        """Return the same statement on each direct partition."""
-        return [self.child(partition) for partition in partition_index.children(self.cursor, self.relation)]
+    def children(self, *, even_only: bool = False) -> list[Alteration]:
+        """Return the same statement on each direct partition or child. With ONLY there are none, unless `even_only`."""
+        tables = inheritance.children(self.cursor, self.relation) if even_only or not self.only else ()
+        return [self.child(table) for table in tables]
+
+    def below(self) -> list[Alteration]:
+        """Return the same statement on each partition or child at any depth. A table with several parents occurs once."""
+        return [self.child(table) for table in (() if self.only else inheritance.below(self.cursor, self.relation))]
 
     def stored_columns_changed(self, old: Relation) -> None:
         """Pass added, dropped or renamed columns to the storage."""

@@ -45,8 +45,10 @@ class Inherited:
     def record(self, cursor: Cursor, child: Relation, local_checks: Sequence[str]) -> None:
         """Write the rows of the catalogs for the new table. `local_checks`: the constraints that the statement itself has."""
         inheritance.add_parents(cursor, child, self.parents)
-        inheritance.set_columns(cursor, child, self.counts, self.local)
-        inheritance.set_checks(cursor, child, self.check_counts, local_checks)
+        for name, count in self.counts.items():
+            inheritance.set_column_origin(cursor, child, name, (count, name in self.local))
+        for name, count in self.check_counts.items():
+            inheritance.set_check_origin(cursor, child, name, (count, name in local_checks))
 
 
 def of_statement(node: pb.CreateStmt, session: Session, transaction: Transaction) -> Inherited:
@@ -181,10 +183,3 @@ def merged_checks(
             raise PostgresError("42P17", f'constraint "{check.name}" conflicts with inherited constraint on relation "{table}"')
         notices.notice(f'merging constraint "{check.name}" with inherited definition')
     return [*checks.values(), *more]
-
-
-def refuse_relatives(cursor: Cursor, relation: Relation) -> None:
-    """Raise 0A000 if other tables inherit from a table, or if it inherits from others."""
-    if inheritance.children(cursor, relation) if relation.has_children else inheritance.parents(cursor, relation):
-        message = f'altering table "{relation.name}", which inherits or from which other tables inherit, is not supported'
-        raise not_supported(message)

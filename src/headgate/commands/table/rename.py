@@ -10,18 +10,18 @@ from collections.abc import Set as AbstractSet
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.physical import rows
-from headgate.catalog.relation import attribute, pg_class
+from headgate.catalog.relation import attribute, inheritance, pg_class
 from headgate.catalog.relation import constraint as constraints
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import INDEX_KINDS, RelationKind
 from headgate.catalog.replication import subscription_history
 from headgate.commands import lookup, privilege, stored_expression
-from headgate.commands.partition import alter_partition, partition_index
+from headgate.commands.partition import alter_partition
 from headgate.commands.publication import membership
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
-from headgate.commands.table import inheritance
+from headgate.commands.table.alteration import Alteration
 from headgate.commands.view import view
 from headgate.errors import PostgresError
 from headgate.expression.binding.scope import SYSTEM_COLUMNS
@@ -55,7 +55,8 @@ def _find_named(node: pb.AlterObjectSchemaStmt | pb.RenameStmt, word: str, sessi
         )
     privilege.check_owner(cursor, context.user, relation.owner, lookup.KINDS[relation.kind], relation.name)
     privilege.refuse_system(relation)  # PostgreSQL renames views of information_schema; here nothing could read them afterwards
-    transaction.own(relation)
+    renames_part = getattr(node, "rename_type", None) in (pb.OBJECT_COLUMN, pb.OBJECT_TABCONSTRAINT)
+    transaction.own(inheritance.expanded(cursor, relation) if renames_part and node.relation.inh else relation)
     return relation
 
 
@@ -83,24 +84,38 @@ def _rename(node: pb.RenameStmt, relation: Relation, session: Session, transacti
             if node.subname in SYSTEM_COLUMNS:
                 raise PostgresError("0A000", f'cannot rename system column "{node.subname}"')
             raise PostgresError("42703", f'column "{node.subname}" does not exist')
-        inheritance.refuse_relatives(cursor, relation)
         alter_partition.check_rename(cursor, relation, column, only=not node.relation.inh)
-        _rename_column(transaction, relation, node.subname, node.newname)
+        alteration = Alteration(session, transaction, relation)
+        alter_partition.refuse_other_parents(alteration, column.name, 'cannot rename inherited column "{}"')
+        for table in (*alteration.below(), alteration):
+            _rename_column(transaction, table.relation, node.subname, node.newname)
         alter_partition.renamed(transaction, relation)
     elif node.rename_type == pb.OBJECT_TABCONSTRAINT:
-        inheritance.refuse_relatives(cursor, relation)
-        constraints.rename_constraint(cursor, relation, node.subname, node.newname)
+        _rename_constraint(transaction, relation, node)
     else:
         privilege.check_new_name(cursor, session.context.user, relation)
         pg_class.rename(cursor, relation, node.newname)
+
+
+def _rename_constraint(transaction: Transaction, relation: Relation, node: pb.RenameStmt) -> None:
+    """Rename a constraint, a CHECK constraint in the tables below too. Raise 42P16 for one that the table inherits."""
+    cursor, name = transaction.cursor, node.subname
+    tables = [relation]
+    if any(check.name == name and not check.no_inherit for check in relation.checks):
+        if inheritance.check_origin(cursor, relation, name)[0]:
+            raise PostgresError("42P16", f'cannot rename inherited constraint "{name}"')
+        below = inheritance.below(cursor, relation)
+        if below and not node.relation.inh:
+            raise PostgresError("42P16", f'inherited constraint "{name}" must be renamed in child tables too')
+        tables += below
+    for table in tables:
+        constraints.rename_constraint(cursor, table, name, node.newname)
 
 
 def _rename_column(transaction: Transaction, relation: Relation, name: str, new_name: str) -> None:
     cursor = transaction.cursor
     column = relation.column(name)
     assert column is not None
-    for child in partition_index.children(cursor, relation):
-        _rename_column(transaction, child, name, new_name)
     attribute.rename_column(cursor, relation, column.attnum, new_name)
     changed = relations.get(cursor, relation.database, relation.oid)
     stored_expression.rename_in_expressions(cursor, transaction.engine.catalog.next_oid, relation, changed)

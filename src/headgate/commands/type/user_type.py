@@ -185,6 +185,8 @@ def drop_all(session: Session, transaction: Transaction, type_rows: Sequence[Typ
     table.drop_all(transaction, list(tables.values()))
     for oid, column in ((oid, column) for oid, column, _ in depending if oid not in tables):
         alteration = Alteration(session, transaction, relations.get(cursor, database, oid))
+        if alteration.relation.column(column) is None:  # it was dropped with the column of a parent
+            continue
         command = pb.AlterTableCmd(subtype=pb.AT_DropColumn, name=column, behavior=pb.DROP_CASCADE, missing_ok=True)
         alter_column.drop_column(alteration, command)
     for row in going:

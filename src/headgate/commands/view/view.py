@@ -19,8 +19,8 @@ from headgate.analysis.analyser import Analyser
 from headgate.analysis.query import Grouped, Query, RelationItem, parts, renamed
 from headgate.catalog import hold
 from headgate.catalog.physical import Cursor
+from headgate.catalog.relation import inheritance, removal
 from headgate.catalog.relation import relation as relations
-from headgate.catalog.relation import removal
 from headgate.catalog.relation import view as views
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.catalog.relation.relation_kind import RelationKind
@@ -28,7 +28,6 @@ from headgate.catalog.relation.view import Texts
 from headgate.commands import default_privilege, dependency, lookup, privilege
 from headgate.commands.function import dependant as dependant_functions
 from headgate.commands.function import row_call
-from headgate.commands.partition import partition_index
 from headgate.commands.query.planner import Planner
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
@@ -209,9 +208,9 @@ def rewritten(session: Session, transaction: Transaction, changed: Iterable[int]
 
 
 def naming_views(cursor: Cursor, relation: Relation) -> list[int]:
-    """Return the views (oids) whose texts have the name of a relation, of its columns, or of the columns of its partitions."""
+    """Return the views (oids) whose texts have the name of a relation, of its columns, or of the columns of the tables below it."""
     readers = views.readers(cursor, relation.database, relation.oid)
-    for child in partition_index.children(cursor, relation):
+    for child in inheritance.children(cursor, relation):
         readers += [oid for oid in naming_views(cursor, child) if oid not in readers]
     return [relation.oid, *readers] if relation.kind == RelationKind.VIEW else readers
 

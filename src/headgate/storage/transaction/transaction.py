@@ -192,11 +192,11 @@ class Transaction:
     def own(self, relation: Relation, hold: Hold = Hold.ALONE) -> None:
         """Keep others from writing to, using or changing a relation until the end. ALTER and DROP call it first.
 
-        A partitioned table is owned with all its partitions. Raise 42501 for a system catalog, otherwise as `HeldTables.own`.
+        A relation with leaves is owned with all tables below it. Raise 42501 for a system catalog, otherwise as `HeldTables.own`.
         """
         if relation.kind == RelationKind.TABLE and relation.oid < FIRST_USER_OID:
             raise PostgresError("42501", f'permission denied: "{relation.name}" is a system catalog')
-        owned = [below.relation for below in self.partitioned(relation).branch.walk()] if relation.is_partitioned else [relation]
+        owned = [below.relation for below in self.partitioned(relation).branch.walk()] if relation.has_leaves else [relation]
         if len(owned) > 1:
             self._tables.wait_for(owned, hold)
         for member in owned:
