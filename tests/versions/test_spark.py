@@ -1,7 +1,8 @@
-"""A node on the newest version of Spark that Delta Lake has a jar for, beside one on the locked version."""
+"""A node on the newest version of Spark that Delta Lake has a jar for, and one on Java 21, beside one on the locked version and Java 17."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -28,27 +29,47 @@ def test_the_private_classes_behind_the_facades_are_in_the_newest_version(newest
     assert completed.returncode == 0, completed.stdout
 
 
-def test_a_node_on_the_newest_version_replicates_with_one_on_the_locked_version_and_returns_to_it(
-    newest_spark: dict[str, str], node: Server, own_node: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+@pytest.fixture(params=[f"spark {NEWEST_SPARK}", "java 21"])
+def runtime(request: pytest.FixtureRequest) -> tuple[dict[str, str], str]:
+    """The variables by which a node finds another Spark or another Java, and a part of a path that its Java then has open."""
+    if request.param == "java 21":
+        home = java_21()
+        return {"JAVA_HOME": str(home)}, f"{home}/lib/modules"
+    variables = request.getfixturevalue("newest_spark")
+    return {"PYTHONPATH": variables["PYTHONPATH"]}, f"spark-core_2.13-{NEWEST_SPARK}"
+
+
+def java_21() -> Path:
+    """Return the home of a Java 21: `JAVA_21_HOME`, or that of Debian's package."""
+    homes = [*map(Path, filter(None, [os.environ.get("JAVA_21_HOME")])), *Path("/usr/lib/jvm").glob("java-21-openjdk-*")]
+    if not homes:
+        pytest.skip("JAVA_21_HOME does not name a Java 21, and openjdk-21-jre-headless is not installed")
+    return homes[0]
+
+
+def test_a_node_on_another_spark_or_java_replicates_with_a_usual_one_and_returns_to_it(
+    runtime: tuple[dict[str, str], str], node: Server, own_node: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source, newest_node = node.new_database(), own_node(start=False, small_batch_rows="0")
+    variables, file = runtime
+    source, other_node = node.new_database(), own_node(start=False, small_batch_rows="0")
     node.psql(source, f"{TABLE}; {ROWS}; ALTER TABLE t REPLICA IDENTITY FULL; CREATE PUBLICATION p FOR TABLE t")
     with monkeypatch.context() as environment:
-        environment.setenv("PYTHONPATH", newest_spark["PYTHONPATH"])
-        newest_node.start()
-    newest_node.psql("postgres", f"{TABLE}; CREATE SUBSCRIPTION s CONNECTION '{node.conninfo(source)}' PUBLICATION p")
-    until(lambda: newest_node.psql("postgres", "SELECT srsubstate FROM pg_subscription_rel") == "r", "the table is not copied", 240)
-    assert f"spark-core_2.13-{NEWEST_SPARK}" in java_of(newest_node)
+        for name, value in variables.items():
+            environment.setenv(name, value)
+        other_node.start()
+    other_node.psql("postgres", f"{TABLE}; CREATE SUBSCRIPTION s CONNECTION '{node.conninfo(source)}' PUBLICATION p")
+    until(lambda: other_node.psql("postgres", "SELECT srsubstate FROM pg_subscription_rel") == "r", "the table is not copied", 240)
+    assert file in java_of(other_node)
     node.psql(source, CHANGES)
     changed = node.psql(source, TOTALS)
-    until(lambda: newest_node.psql("postgres", TOTALS) == changed, "the changes do not arrive", 240)
-    newest_node.stop()
-    newest_node.start()
-    assert f"spark-core_2.13-{NEWEST_SPARK}" not in java_of(newest_node)
+    until(lambda: other_node.psql("postgres", TOTALS) == changed, "the changes do not arrive", 240)
+    other_node.stop()
+    other_node.start()
+    assert file not in java_of(other_node)
     node.psql(source, "DELETE FROM t WHERE a % 7 = 0")
     changed = node.psql(source, TOTALS)
-    until(lambda: newest_node.psql("postgres", TOTALS) == changed, "the changes do not arrive at the locked version", 240)
-    newest_node.psql("postgres", "DROP SUBSCRIPTION s")
+    until(lambda: other_node.psql("postgres", TOTALS) == changed, "the changes do not arrive at the usual version", 240)
+    other_node.psql("postgres", "DROP SUBSCRIPTION s")
 
 
 def java_of(node: Server) -> str:
