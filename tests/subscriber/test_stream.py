@@ -12,6 +12,7 @@ from threading import Event
 import psycopg
 import pytest
 from tests.conftest import until
+from tests.publisher import slots
 from tests.session import Session
 from tests.subscriber.conftest import READY
 from tests.subscriber.test_limits import behind
@@ -234,6 +235,27 @@ def test_truncate_empties_the_table_between_the_changes_around_it(publisher, sub
     publisher.sql("INSERT INTO t VALUES (2, 'b', 2); TRUNCATE t; INSERT INTO t VALUES (3, 'c', 3)")
     publisher.wait_confirmed()
     assert contents(subscriber) == ["3|c|3.00"]
+
+
+def test_tables_are_published_as_truncated_together_as_they_were(publisher, subscriber) -> None:
+    publisher.sql("CREATE TABLE t(id int PRIMARY KEY); CREATE TABLE child(id int PRIMARY KEY REFERENCES t)")
+    publisher.sql("CREATE TABLE root(a int, b int); ALTER TABLE root REPLICA IDENTITY FULL; CREATE PUBLICATION p FOR TABLE t, child, root")
+    subscriber.sql("CREATE TABLE t(id int PRIMARY KEY); CREATE TABLE child(id int PRIMARY KEY REFERENCES t)")
+    subscriber.sql("CREATE TABLE root(a int, b int) PARTITION BY LIST (b); CREATE TABLE leaf(a int PRIMARY KEY, b int)")
+    subscriber.sql("ALTER TABLE root ATTACH PARTITION leaf FOR VALUES IN (1); CREATE TABLE rest PARTITION OF root DEFAULT")
+    subscriber.sql("CREATE PUBLICATION q FOR TABLE t, child, root WITH (publish_via_partition_root = true)")
+    subscriber.sql(publisher.subscription())
+    subscriber.wait(READY, "t")
+    slot = slots.make(subscriber.server, subscriber.name, "q")
+    publisher.sql("INSERT INTO t VALUES (1); INSERT INTO child VALUES (1); INSERT INTO root VALUES (1, 1)")
+    publisher.sql("TRUNCATE t, child, root; INSERT INTO t VALUES (2); INSERT INTO root VALUES (2, 2)")
+    publisher.wait_confirmed()
+    assert subscriber.sql("SELECT (SELECT id FROM t), (SELECT count(*) FROM child), (SELECT a FROM root)") == "2|0|2"
+    assert slots.messages(subscriber.server, subscriber.name, slot, "q").count("Truncate") == 1
+    publisher.sql("TRUNCATE root")
+    publisher.wait_confirmed()
+    assert slots.messages(subscriber.server, subscriber.name, slot, "q").count("Truncate") == 1
+    subscriber.sql(f"SELECT pg_drop_replication_slot('{slot}')")
 
 
 def is_cut(publisher, count: str, change: str) -> None:

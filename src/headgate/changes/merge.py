@@ -65,7 +65,7 @@ def merge(
     transaction.lock(relation)  # no other transaction changes the table between the lookups and the write
     engine = transaction.engine
     if isinstance(changes, pa.Table):
-        changes = _after_truncate(transaction, relation, in_order(changes))
+        changes = after_truncate(transaction, relation, in_order(changes))
         if not changes.num_rows:
             return Merged(0, checked=True)
     if key_attnums is not None and (isinstance(changes, DataFrame) or not engine.small_batch_rows):
@@ -194,7 +194,7 @@ def _taken(changes: pa.Table, places: Sequence[int]) -> pa.Table | None:
     return changes.take(pa.array(places, pa.int64())) if len(places) else None
 
 
-def _after_truncate(transaction: Transaction, relation: Relation, changes: pa.Table) -> pa.Table:
+def after_truncate(transaction: Transaction, relation: Relation, changes: pa.Table) -> pa.Table:
     """Empty the table if the batch has a TRUNCATE, and return the changes after it."""
     truncates = np.flatnonzero(np.asarray(pc.equal(changes["op"], "T")))
     if not len(truncates):

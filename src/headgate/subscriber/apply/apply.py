@@ -237,6 +237,7 @@ class Applier:
     def _write_frames(self, batch: Batch, writer: TableWriter, counters: Counters, known: set[int], behind: contextlib.ExitStack) -> None:
         """Write a segment's changes in the driver, one frame at a time, and add the tables to `known`."""
         transaction = batch.transaction
+        self._truncate(batch, writer)
         frames = behind.enter_context(contextlib.closing(batch.frames()))
         while True:
             with _add_time(counters, "decode"):
@@ -250,7 +251,17 @@ class Applier:
                 known.add(relation.oid)
             with _add_time(counters, "merge"):
                 batch.record(relation)
-                writer.merge(relation, key, frame, cut=batch.is_cut)
+                if frame.num_rows:
+                    writer.merge(relation, key, frame, cut=batch.is_cut)
+
+    @staticmethod
+    def _truncate(batch: Batch, writer: TableWriter) -> None:
+        """Truncate the tables that the segment truncates, as one statement."""
+        tables = [relation for relation, _ in batch.emptied.values()]
+        for relation in tables:
+            writer.check_rights(relation, {"T"})
+        if tables:
+            batch.transaction.truncate(tables, restart_identity=batch.emptied.keys() <= batch.restarted.keys())
 
     def _write_by_tasks(
         self, batch: Batch, writer: TableWriter, counters: Counters, changes_by_table: Sequence[TableChanges], behind: contextlib.ExitStack
@@ -261,6 +272,7 @@ class Applier:
         """
         transaction, written_tables = batch.transaction, set()
         tables, histories = [], {}
+        self._truncate(batch, writer)
         for number, changes in enumerate(changes_by_table):
             relation = changes.mappings[0].local
             history = batch.history(relation)
@@ -270,8 +282,6 @@ class Applier:
                 batch.record(relation)
             behind.enter_context(leaf_constraints.unique(transaction, relation, self.rules.unique))
             if changes.truncated >= 0:
-                writer.check_rights(relation, {"T"})
-                transaction.truncate([relation])
                 written_tables.add(relation.oid)
             tables.append(TaskTable.of(transaction, relation, changes.mappings[0].key or ()))
         if not tables:

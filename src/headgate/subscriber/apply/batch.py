@@ -198,7 +198,7 @@ class Batch:
     def frames(self) -> Generator[Frame]:
         """Decode the segment and yield the frames of its tables. They must be applied in this order."""
         self.is_cut = self.segment.size > PART_SIZE
-        yield from self._decode(list(self.truncations(self._truncations())))
+        yield from self._decode()
         self.transaction.engine.statistics.decoded(self.segment.changes, by_spark=False)
 
     def _is_cut_by_sync(self) -> bool:
@@ -207,7 +207,22 @@ class Batch:
         first = [self._stream.applied_from(oid, state) for oid, state in self.states.items()]
         return any(ends[0] < lsn <= ends[-1] for lsn in first if lsn is not None)
 
-    def _decode(self, truncations: Truncated) -> Iterator[Frame]:
+    @cached_property
+    def emptied(self) -> dict[int, tuple[Relation, int]]:
+        """The tables to truncate before all changes, with the sequence number of their last TRUNCATE: earlier changes have no effect.
+
+        They are truncated as one statement, because foreign keys may refer from one to another. If a table has triggers, they must see
+        the tables as they were: each TRUNCATE is then applied in its place.
+        """
+        last = {mapping.local.oid: (mapping.local, seq) for seq, mapping, _ in self._truncated}
+        tables = [*(local for local, _ in last.values()), *(self._local(remote) for remote in self._touched_relations() if last)]
+        return {} if any(self._rules.fired(self.transaction, table) is not None for table in tables) else last
+
+    @cached_property
+    def _truncated(self) -> Truncated:
+        return list(self.truncations(self._truncations()))
+
+    def _decode(self) -> Iterator[Frame]:
         """Decode one part of the segment at a time, and yield the frames."""
         for part in self.segment.parts(PART_SIZE):
             decoded = decode.decode(
@@ -219,11 +234,13 @@ class Batch:
                 frame = self._frame(changes, commit_lsn)
                 if frame is not None:
                     frames.setdefault(self.mapping(changes.relation).local.oid, []).append(frame)
-            for mapping, frame in _within(part, truncations):
+            for mapping, frame in _within(part, self._truncated):
                 self._note_truncation(mapping.local, frame)
                 frames.setdefault(mapping.local.oid, []).append(frame)
             mappings_by_table = {mapping.local.oid: mapping for mapping in self.mappings.values()}
             whole = {oid: tables[0] if len(tables) == 1 else pa.concat_tables(tables) for oid, tables in frames.items()}
+            for oid in whole.keys() & self.emptied.keys():
+                whole[oid] = whole[oid].filter(pc.greater(whole[oid]["seq"], self.emptied[oid][1]))
             entangled = self._entangled_tables([mappings_by_table[oid].local for oid in whole])
             self.is_cut = self.is_cut or bool(entangled)
             runs = row_triggers.runs({oid: whole.pop(oid) for oid in entangled})
@@ -292,7 +309,7 @@ class Batch:
         try:
             touched = self._touched_relations()
             mappings = [self.mapping(remote) for remote in touched if self.applied_from(self._local(remote)) is not None]
-            truncations = list(self.truncations(self._truncations()))
+            truncations, emptied = self._truncated, self.emptied
         except PostgresError:
             return None
         by_table: dict[int, list[Mapping]] = {}
@@ -304,9 +321,8 @@ class Batch:
         self._count_left_out(touched)
         for _, mapping, frame in truncations:
             self._note_truncation(mapping.local, frame)
-        last_truncation = {mapping.local.oid: seq for seq, mapping, _ in truncations}
-        table_changes = [(self._changes_to_apply(group[0].local, *group), last_truncation.get(oid, -1)) for oid, group in by_table.items()]
-        return [replace(table, truncated=seq) for table, seq in table_changes if table is not None]
+        table_changes = [(self._changes_to_apply(group[0].local, *group), emptied.get(oid)) for oid, group in by_table.items()]
+        return [replace(table, truncated=-1 if last is None else last[1]) for table, last in table_changes if table is not None]
 
     def _touched_relations(self) -> list[m.Relation]:
         """Return the descriptions of the relations that are changed here."""

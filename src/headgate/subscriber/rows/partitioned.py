@@ -21,8 +21,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from headgate.catalog.relation.relation import Relation
-from headgate.changes.keyed_batch import whole_rows
-from headgate.changes.merge import Merged, merge
+from headgate.changes.keyed_batch import in_order, whole_rows
+from headgate.changes.merge import Merged, after_truncate, merge
 from headgate.errors import PostgresError, not_supported
 from headgate.storage.partitioned import Fence, PartitionedTable, of_root, ordered
 from headgate.storage.routing import NOWHERE, cut
@@ -57,6 +57,8 @@ def apply(
         for part in complete(frame, root, key):
             yield merge(transaction, root, key, part)
         return
+    if isinstance(frame, pa.Table):
+        frame = after_truncate(transaction, root, in_order(frame))
     for leaf, of_leaf in _by_leaf(table, frame):
         for part in complete(of_leaf, leaf, key_of(leaf), routed_from=root):
             done = merge(transaction, leaf, key_of(leaf), part)
@@ -75,20 +77,19 @@ def has_one_key(table: PartitionedTable, key: tuple[int, ...] | None) -> bool:
 
 
 def _by_leaf(table: PartitionedTable, frame: pa.Table | DataFrame) -> Iterator[tuple[Relation, pa.Table | DataFrame]]:
-    """Yield the part of a batch for each leaf, in the leaf's columns. A TRUNCATE goes to all leaves."""
+    """Yield the part of a batch without TRUNCATE for each leaf, in the leaf's columns."""
     if isinstance(frame, DataFrame):
         yield from _by_leaf_on_spark(table, frame)
         return
     old, new = whole_rows(table.root, buffers.whole(frame["old"])), ordered(table.root, buffers.whole(frame["new"]))
     ops = buffers.whole(frame["op"])
     by_old = pc.and_(old.is_valid(), pc.not_equal(ops, "I"))
-    here = _leaves_of(table, pc.if_else(by_old, old, new), ops)
-    there = _leaves_of(table, new, ops)
+    here = _leaves_of(table, pc.if_else(by_old, old, new))
+    there = _leaves_of(table, new)
     if ((here != there) & np.asarray(pc.equal(ops, "U")) & ~_lacks_route(table, frame)).any():
         raise _no_move(table.root)
-    truncates = np.asarray(pc.equal(ops, "T"))
     for number, leaf in enumerate(table.leaves):
-        at = pa.array(np.flatnonzero((here == number) | truncates))
+        at = pa.array(np.flatnonzero(here == number))
         if not len(at):
             continue
         part = frame.take(at)
@@ -125,17 +126,17 @@ def _by_leaf_on_spark(table: PartitionedTable, frame: DataFrame) -> Iterator[tup
         if not moved.limit(1).isEmpty():
             raise _no_move(table.root)
         for number, leaf in enumerate(table.leaves):
-            part = placed.where((F.col(LEAF) == number) | (F.col("op") == "T")).drop(LEAF)
+            part = placed.where(F.col(LEAF) == number).drop(LEAF)
             names = [column.name for column in leaf.columns if (key := key_of(leaf)) is None or column.attnum in key]
             old = F.when(F.col("old").isNotNull(), F.struct(*[F.col(f"old.{quoted(name)}").alias(name) for name in names]))
             new = F.when(F.col("new").isNotNull(), F.struct(*[F.col(f"new.{quoted(c.name)}").alias(c.name) for c in leaf.columns]))
             yield leaf, part.withColumns({"old": old, "new": new})
 
 
-def _leaves_of(table: PartitionedTable, rows: pa.StructArray, ops: pa.Array) -> np.ndarray:
+def _leaves_of(table: PartitionedTable, rows: pa.StructArray) -> np.ndarray:
     """Return the leaf of each row, NOWHERE for NULL rows. Raise 23514 for a row that has no leaf."""
     places = np.full(len(rows), NOWHERE, np.int32)
-    at = np.flatnonzero(np.asarray(pc.and_(rows.is_valid(), pc.not_equal(ops, "T"))))
+    at = np.flatnonzero(np.asarray(rows.is_valid()))
     if len(at):
         alive = rows.take(pa.array(at))
         places[at] = table.places(pa.table(alive.flatten(), names=[field.name for field in alive.type]))
@@ -175,7 +176,7 @@ def log_skipped(transaction: Transaction, relation: Relation, skipped: pa.Table)
     if relation.is_partitioned:
         table = transaction.partitioned(relation)
         old, new = whole_rows(relation, buffers.whole(skipped["old"])), ordered(relation, buffers.whole(skipped["new"]))
-        places = _leaves_of(table, pc.if_else(old.is_valid(), old, new), buffers.whole(skipped["op"]))
+        places = _leaves_of(table, pc.if_else(old.is_valid(), old, new))
         names = [table.leaves[place].name for place in places.tolist()]
     _log_changes(skipped, names, of_partition=relation.is_partitioned)
 
