@@ -220,12 +220,16 @@ def test_copied_rows_whose_keys_are_equal_only_here_stop_the_copy(publisher, sub
     publisher.sql("CREATE TABLE converted(a text PRIMARY KEY); INSERT INTO converted VALUES ('1'), ('01')")
     publisher.sql("CREATE TABLE narrowed(a int, b int, PRIMARY KEY (a, b)); INSERT INTO narrowed VALUES (1, 1), (1, 2)")
     publisher.sql("CREATE TABLE divided(a int, b int, PRIMARY KEY (a, b)); INSERT INTO divided VALUES (1, 1), (1, 2)")
-    publisher.sql("CREATE PUBLICATION p FOR TABLE converted, narrowed (a), divided WITH (publish = 'insert')")
+    publisher.sql("CREATE TABLE changed(a int PRIMARY KEY); INSERT INTO changed VALUES (1), (2)")
+    publisher.sql("CREATE PUBLICATION p FOR TABLE converted, narrowed (a), divided, changed WITH (publish = 'insert')")
     subscriber.sql("CREATE TABLE converted(a int PRIMARY KEY); CREATE TABLE narrowed(a int PRIMARY KEY)")
     subscriber.sql("CREATE TABLE divided(a int, b int) PARTITION BY LIST (b); CREATE TABLE leaf(a int PRIMARY KEY, b int)")
-    subscriber.sql("ALTER TABLE divided ATTACH PARTITION leaf FOR VALUES IN (1, 2)")
+    subscriber.sql("ALTER TABLE divided ATTACH PARTITION leaf FOR VALUES IN (1, 2); CREATE TABLE changed(a int PRIMARY KEY)")
+    subscriber.sql("CREATE FUNCTION one() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN NEW.a := 1; RETURN NEW; END'")
+    subscriber.sql("CREATE TRIGGER one BEFORE INSERT ON changed FOR EACH ROW EXECUTE FUNCTION one()")
+    subscriber.sql("ALTER TABLE changed ENABLE ALWAYS TRIGGER one")
     subscriber.sql(publisher.subscription())
-    for key in ('"converted_pkey"', '"narrowed_pkey"', '"leaf_pkey"'):
+    for key in ('"converted_pkey"', '"narrowed_pkey"', '"leaf_pkey"', '"changed_pkey"'):
         assert "duplicate key value" in subscriber.log.error(key).message
 
 

@@ -236,7 +236,8 @@ class InitialCopy:
         if self.method is Method.COPY:
             transaction.truncate([local])
         empty = not any(state.files for state in transaction.reader.states(local))
-        return CopyTarget(local, remote, sources, session, checked=bool(keys) and not (remote.key and trusted and empty))
+        trusted = trusted and empty and bool(remote.key) and self._firing is None  # a trigger may change the keys
+        return CopyTarget(local, remote, sources, session, checked=bool(keys) and not trusted)
 
     # ---- one COPY ---------------------------------------------------------------------------------------
 
