@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import psycopg
 import pytest
+from psycopg.pq import ExecStatus
 from tests.conftest import Server, until
 from tests.publisher import slots
+
+from headgate.lsn import Lsn
+from headgate.pgoutput import codec
+from headgate.pgoutput import message as m
 
 TABLES = "CREATE TABLE t (a int PRIMARY KEY, b text); CREATE TABLE u (a int PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t;"
 
@@ -167,6 +174,26 @@ def test_transaction_without_published_changes_is_logged_at_debug1(pair: list[tu
         finally:
             server.psql("postgres", "ALTER SYSTEM RESET log_min_messages; SELECT pg_reload_conf()")
         server.psql(database, f"TRUNCATE u; SELECT pg_drop_replication_slot('{slot}')")
+
+
+def test_client_is_answered_while_its_changes_are_judged(node: Server) -> None:
+    database = node.new_database()
+    node.psql(database, "CREATE TABLE t (a bigint PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t WHERE (a::numeric ^ 1.37 < 0)")
+    slot = slots.make(node, database, "slow")
+    node.psql(database, "INSERT INTO t SELECT generate_series(1, 100000)")
+    end = Lsn.parse(node.psql(database, "SELECT pg_current_wal_lsn()"))
+    with contextlib.closing(psycopg.connect(node.conninfo(database, replication="database"), autocommit=True)) as session:
+        client = session.pgconn
+        client.send_query(f"START_REPLICATION SLOT {slot} LOGICAL 0/0 (proto_version '1', publication_names 'p')".encode())
+        result = client.get_result()
+        assert result is not None
+        assert result.status == ExecStatus.COPY_BOTH
+        client.put_copy_data(codec.write_reply(m.StatusUpdate(0, 0, 0, 0, reply_requested=True)))
+        client.flush()
+        answer = codec.read_frame(bytes(client.get_copy_data(0)[1]))
+        assert isinstance(answer, m.Keepalive)
+        assert answer.end < end, "the changes were judged first"
+    node.drop_slot(database, slot)
 
 
 @pytest.mark.parametrize("limits", ["NULL, 0", "'0/0', NULL", "'FFFFFFFF/FFFFFFFF', 2147483647", "NULL, -1"])

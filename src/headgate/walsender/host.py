@@ -34,7 +34,6 @@ class Channel:
                     something, or every 100 ms
     interrupt       make `poll` return; any thread may call it
     resume          make `poll` wait again after an interrupt
-    is_client_gone  whether the client has closed its side; any thread may call it
     """
 
     poll: Callable[[float | None], tuple[str, bytes] | None]
@@ -43,7 +42,6 @@ class Channel:
     flush_while: Callable[[Callable[[], None], bytes | memoryview], None]
     interrupt: Callable[[], None]
     resume: Callable[[], None]
-    is_client_gone: Callable[[], bool]
 
 
 @dataclass(frozen=True)

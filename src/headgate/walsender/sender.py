@@ -1,9 +1,11 @@
 """COPY BOTH: sends the published changes of a slot and processes the client's positions (manual, 55.4.1).
 
 `Sender.run` is the loop of one stream, in the session's thread. Each iteration processes the client's messages. If the log has more, it
-sends the next batch of whole transactions. Else it waits for the log, the client, or the next keepalive. Invariants:
-`confirmed_flush_lsn` is advanced only by the client's flush position. A client that is silent is asked to reply after half of
-wal_sender_timeout and disconnected after all of it. The states are those of pg_stat_replication:
+sends the next batch of whole transactions. Else it waits for the log, the client, or the next keepalive. While it judges changes, which
+may take minutes and send nothing, another thread processes the client's messages: a client without an answer would disconnect. Invariants:
+the connection belongs to the thread that holds `_channel_lock`. `confirmed_flush_lsn` is advanced only by the client's flush position. A
+client that is silent is asked to reply after half of wal_sender_timeout and disconnected after all of it. The states are those of
+pg_stat_replication:
 
     startup     the stream has not begun
     catchup     the log has entries that were there when the stream began
@@ -41,7 +43,7 @@ from headgate.walsender.statistics import SenderState
 _log = logging.getLogger("headgate.walsender")
 POLL_SECONDS = 10.0
 CLIENT_SECONDS = 1.0
-"""The interval at which the connection to the client is checked while executors judge changes."""
+"""The interval at which the client's messages are processed while changes are judged."""
 
 
 class StreamEnd(Exception):
@@ -85,9 +87,10 @@ class Sender:
         """Whether the client has been asked to reply and has not done so."""
         self._kept_alive: Lsn | None = None
         """The position that the last keepalive has sent."""
-        self._jobs = job_group.EndedJobs(f"walsender-{host.pid}", "headgate walsender", host.check)
-        self._is_client_gone = False
-        """Whether the client has disconnected while changes were judged."""
+        self._jobs = job_group.EndedJobs(f"walsender-{host.pid}", "headgate walsender", self._check_end)
+        self._channel_lock = threading.Lock()
+        self._end: Exception | None = None
+        """The reason to end the stream, which arrived while changes were judged."""
 
     def close(self) -> None:
         self.stream.close()
@@ -98,7 +101,7 @@ class Sender:
         channel = self.host.channel
         self.statistics.state = SenderState.CATCHUP
         channel.flush()
-        with self.node.log_watch.watching(channel.interrupt), self._watch_client():
+        with self.node.log_watch.watching(channel.interrupt), self._attended():
             try:
                 while True:
                     self._process_messages()
@@ -128,34 +131,52 @@ class Sender:
 
     @contextmanager
     def _judging(self) -> Iterator[None]:
-        """Cancel the Spark jobs inside the context when the walsender must end, even if they wait for executors."""
+        """Let the other thread process the client's messages inside the context.
+
+        Cancel the Spark jobs inside when the walsender must end, even if they wait for executors.
+        """
+        self._channel_lock.release()
         try:
             with self._jobs.entered(self.node.engine.spark.sparkContext), self.host.cancelling(self._jobs.end):
                 yield
         except Exception:
             self._check_request()
-            if self._is_client_gone:
-                self.host.leave()
             raise
+        finally:
+            self._channel_lock.acquire()
+            if self._end is not None:
+                raise self._end
+
+    def _check_end(self) -> None:
+        """Raise the reason to end the stream. Called by long-running code that judges changes."""
+        if self._end is not None:
+            raise self._end
+        self.host.check()
 
     @contextmanager
-    def _watch_client(self) -> Iterator[None]:
-        """Cancel jobs on a cluster if the client disconnects. Else its slot would stay in use until executors are available."""
+    def _attended(self) -> Iterator[None]:
+        """Process the client's messages in another thread while this one is `_judging`. A reason to end the stream ends the judging."""
         over = threading.Event()
 
-        def watch() -> None:
+        def attend() -> None:
             while not over.wait(CLIENT_SECONDS):
-                if self.host.channel.is_client_gone():
-                    self._is_client_gone = True
+                with self._channel_lock:
+                    if over.is_set():
+                        return
+                    try:
+                        self._process_messages()
+                    except Exception as error:  # noqa: BLE001 (`_judging` raises it)
+                        self._end = error
+                if self._end is not None:
                     self._jobs.end()
                     return
 
-        if self.node.engine.on_cluster:
-            threading.Thread(target=watch, name="walsender client", daemon=True).start()
-        try:
-            yield
-        finally:
-            over.set()
+        with self._channel_lock:
+            threading.Thread(target=attend, name="walsender client", daemon=True).start()
+            try:
+                yield
+            finally:
+                over.set()
 
     def _wait_for_log(self) -> None:
         """Send a keepalive if necessary after everything has been sent, then wait."""

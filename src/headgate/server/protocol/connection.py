@@ -1,10 +1,10 @@
 """The socket of one client: received messages in, buffered bytes out.
 
-A connection belongs to one thread (decision 0001). Other threads may call only `interrupt`, `close` and `client_gone`. Used by the listener
-(startup packets), the session (messages) and, through `walsender.host.Channel`, by the walsender. Invariants: a message that violates the
-framing rules ends the connection (ConnectionBroken), as in PostgreSQL. Nothing is sent before `flush`, unless more than a block is
-buffered. After `start_tls` all bytes go through a `TlsStream`, which does not hold back readable bytes. So it is enough to wait for the
-socket.
+A connection belongs to one thread at a time (decision 0001): that of its session, or the one that answers a walsender's client for it.
+Other threads may call only `interrupt`, `close` and `client_gone`. Used by the listener (startup packets), the session (messages) and,
+through `walsender.host.Channel`, by the walsender. Invariants: a message that violates the framing rules ends the connection
+(ConnectionBroken), as in PostgreSQL. Nothing is sent before `flush`, unless more than a block is buffered. After `start_tls` all bytes go
+through a `TlsStream`, which does not hold back readable bytes. So it is enough to wait for the socket.
 """
 
 from __future__ import annotations

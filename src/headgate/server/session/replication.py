@@ -57,7 +57,6 @@ def _channel(connection: Connection) -> Channel:
         flush_while=connection.flush_while,
         interrupt=connection.interrupt,
         resume=resume,
-        is_client_gone=connection.client_gone,
     )
 
 
