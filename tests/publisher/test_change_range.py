@@ -189,6 +189,17 @@ def test_table_as_of_an_lsn_has_the_rows_of_a_first_copy(source) -> None:
     assert sorted(source.arrow("p", "t", "table")["a"].to_pylist()) == [3, 4]
 
 
+def test_range_continues_a_copy_by_the_publication_as_of_the_copy(source) -> None:
+    source.sql("CREATE TABLE t (a int PRIMARY KEY)")
+    with psycopg.connect(source.node.conninfo(source.database)) as session:
+        session.execute("INSERT INTO t VALUES (1), (6)")
+        source.sql("CREATE PUBLICATION p FOR TABLE t; ALTER PUBLICATION p SET TABLE t WHERE (a > 5)")
+        start = source.end()
+        assert source.arrow("p", "t", "table", start).num_rows == 0
+    assert source.arrow("p", "t", start)["a"].to_pylist() == [6]
+    assert source.sql(f"SELECT changes FROM headgate.change_ranges('p', 't', '{start}', '{source.end()}', 10)") == "2"
+
+
 def test_large_write_is_returned_in_many_batches(source) -> None:
     source.sql("CREATE TABLE t (a int PRIMARY KEY, b text); CREATE PUBLICATION p FOR TABLE t WHERE (a % 2 = 0)")
     source.sql("INSERT INTO t SELECT n, 'row ' || n FROM generate_series(1, 100000) n")

@@ -5,6 +5,9 @@ time. `change_reader` reads the changes and the gate judges them, as for a strea
 history has every change of the table, `recorded_changes` reads those instead of the netted ones. A transaction belongs to the range if
 its commit LSN is in (start, end]. Without a start, the range is the table itself as of `end`, as in an initial copy (operation R).
 
+No change is judged by a catalog older than the start, as a slot that was created there would do. So a range that starts at the end of a
+copy continues it, even if a transaction had written before the publication was created or altered.
+
 A range may start before the log, if the table's history has all changes from there on (`TransactionLog.recorded`). They are judged like the
 others: by the publication as of their transaction.
 
@@ -187,7 +190,7 @@ class ChangeRange:
     def _parts(self) -> Iterator[_RangeEntry]:
         """Yield the entries of the range that change published rows of the table, in log order."""
         assert self.start is not None
-        judgement = Judgement(self._catalog, self._relation.database, INVALID)
+        judgement = Judgement(self._catalog, self._relation.database, self.start)
         log, position, has_more = self._engine.log, self.start, True
         entries: Sequence[LogEntry]
         try:
@@ -254,7 +257,7 @@ class ChangeRange:
         log, database, oid = self._engine.log, self._relation.database, self._relation.oid
         retained = self._state(log.oldest_kept()).relations
         oldest = position
-        with contextlib.closing(Judgement(self._catalog, database, INVALID)) as judgement:
+        with contextlib.closing(Judgement(self._catalog, database, position)) as judgement:
             while entries := log.recorded(position, database, oid, ENTRIES):
                 for entry, write, state in judgement.states(entries):
                     plan = self._plan(state, oid)
