@@ -14,3 +14,10 @@ ALTER INDEX bar RENAME TO foo;
 ALTER INDEX bar RENAME TO baz;
 SELECT conname FROM pg_constraint WHERE conrelid = (SELECT oid FROM pg_class WHERE relname = 'nc') ORDER BY 1;
 \d nc
+-- the index of a foreign key belongs to the referenced table
+CREATE TABLE ne (a int PRIMARY KEY);
+CREATE TABLE nd (a int CONSTRAINT nd_key REFERENCES ne);
+ALTER TABLE nd RENAME CONSTRAINT nd_key TO ne_pkey;
+ALTER TABLE nd RENAME CONSTRAINT ne_pkey TO nd_key2;
+SELECT relname FROM pg_class WHERE relkind = 'i' AND relname LIKE 'n%' ORDER BY 1;
+SELECT conname FROM pg_constraint WHERE contype = 'f' ORDER BY 1;

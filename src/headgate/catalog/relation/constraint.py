@@ -60,7 +60,8 @@ def rename_constraint(cursor: Cursor, relation: Relation, name: str, new_name: s
     """Rename a constraint, and the index of a key. Raise 42704 if there is none, 42710 if the new name is used."""
     row = one(
         cursor,
-        "SELECT oid, conindid FROM hg.pg_constraint WHERE dbid = ? AND conrelid = ? AND conname = ?",
+        "SELECT oid, CASE WHEN contype <> 'f' THEN conindid ELSE 0 END FROM hg.pg_constraint"
+        " WHERE dbid = ? AND conrelid = ? AND conname = ?",
         [relation.database, relation.oid, name],
     )
     if row is None:
