@@ -127,3 +127,11 @@ ALTER TABLE un.r3 SET UNLOGGED;
 \d un.r3
 SELECT pubname, tablename FROM pg_publication_tables WHERE schemaname = 'un' ORDER BY 1, 2;
 DROP PUBLICATION un_all, un_all_root, un_schema, un_schema_root, un_r, un_r_root; DROP SCHEMA un CASCADE;
+-- a table with partitions becomes a partition again
+CREATE TABLE again (id int PRIMARY KEY) PARTITION BY RANGE (id);
+CREATE TABLE again1 PARTITION OF again FOR VALUES FROM (0) TO (100) PARTITION BY RANGE (id);
+CREATE TABLE again11 PARTITION OF again1 FOR VALUES FROM (0) TO (10);
+ALTER TABLE again DETACH PARTITION again1;
+ALTER TABLE again ATTACH PARTITION again1 FOR VALUES FROM (0) TO (100);
+SELECT inhrelid::regclass, inhparent::regclass FROM pg_inherits WHERE inhrelid::regclass::text LIKE 'again%' ORDER BY inhrelid::regclass::text;
+DROP TABLE again;

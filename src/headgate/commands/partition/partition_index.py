@@ -78,12 +78,7 @@ def _follow(transaction: Transaction, parent: Relation, child: Relation, key: In
     cursor = transaction.cursor
     own = replace(key, attnums=corresponding(parent, child, key.attnums), included=corresponding(parent, child, key.included), name=None)
     existing = _free(cursor, child, own)
-    if existing is None:
-        oid = add(transaction, child, own)
-    else:
-        oid = existing.oid
-        for below in children(cursor, child):
-            _follow(transaction, child, below, own, oid)
+    oid = add(transaction, child, own) if existing is None else existing.oid
     partition.attach_index(cursor, child.database, oid, above)
 
 
