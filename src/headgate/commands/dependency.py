@@ -85,7 +85,9 @@ def of_index(cursor: Cursor, context: SessionContext, relation: Relation, index:
 
 
 def _of_key(cursor: Cursor, context: SessionContext, key: ForeignKey, on: str) -> Dependant:
+    """Return a foreign key. For the clone for a partition of the referenced table, it is the constraint that the clone belongs to."""
     owner = relations.get(cursor, context.database, key.relation)
+    key = foreign_key.root_of(cursor, owner, key)
     text = f"constraint {key.name} on {shown(cursor, context, owner)}"
     return Dependant((2606, key.oid), text, on, lambda: foreign_key.drop(cursor, context.database, key.oid), owner)
 

@@ -66,11 +66,15 @@ class Part:
 
 @dataclass(frozen=True)
 class Flows:
-    """Changed rows, split by leaf: the changes to each leaf's rows, the rows that are new in each leaf, and the number of all changes."""
+    """Changed rows, split by leaf: the changes to each leaf's rows, the rows that are new in each leaf, and the number of all changes.
+
+    `moved` are the changes (`old`, `new` in the root's columns) of rows that move from one leaf to another, in a `Part` for each old leaf.
+    """
 
     changes: list[Part]
     arriving: list[Part]
     count: int
+    moved: tuple[Part, ...] = ()
 
 
 class LeafPlaces:
@@ -130,7 +134,9 @@ class LeafPlaces:
             Part(self.numbers[leaf.oid], of_leaf(leaf, rows_of(new.take(indexes))), indexes.to_numpy())
             for leaf, indexes in self.parts(np.where(targets == sources, NOWHERE, targets))
         ]
-        return Flows(changes, arriving, changed.num_rows)
+        leaving = np.where((targets == sources) | (targets == NOWHERE), NOWHERE, sources)
+        moved = [Part(self.numbers[leaf.oid], changed.select(CHANGED).take(indexes)) for leaf, indexes in self.parts(leaving)]
+        return Flows(changes, arriving, changed.num_rows, tuple(moved))
 
     def parts(self, places: Places) -> Iterator[tuple[Relation, pa.Array]]:
         """Yield each leaf that gets rows, with their indexes."""
@@ -258,8 +264,12 @@ class PartitionedTable(LeafPlaces):
         if any(flow[TO] == NOWHERE for flow in flows):
             self._refuse_homeless(held.where("new IS NOT NULL"), "new.")
         changes = [Part(number, self._leaving(held, number)) for number in sorted({flow[FROM] for flow in flows} - {NOWHERE})]
-        targets = {flow[TO] for flow in flows if flow[FROM] != flow[TO]} - {NOWHERE}
-        return Flows(changes, [Part(number, self._arriving(held, number)) for number in sorted(targets)], sum(flow["n"] for flow in flows))
+        moves_between = [(flow[FROM], flow[TO]) for flow in flows if flow[FROM] != flow[TO] and flow[TO] != NOWHERE]
+        arriving = [Part(number, self._arriving(held, number)) for number in sorted({target for _, target in moves_between})]
+        sources = sorted({source for source, _ in moves_between} - {NOWHERE})
+        is_moved = (F.col(TO) != NOWHERE) & (F.col(FROM) != F.col(TO))
+        moved = [Part(number, held.where((F.col(FROM) == number) & is_moved).select(*CHANGED)) for number in sources]
+        return Flows(changes, arriving, sum(flow["n"] for flow in flows), tuple(moved))
 
     def changes_of_leaves(self, changed: Rows, until: ExitStack) -> list[tuple[Relation, Rows]]:
         """Split changed rows (as for `Transaction.rewrite`) by the leaf that has each row, with all columns of the leaf.

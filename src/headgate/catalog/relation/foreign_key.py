@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from headgate.catalog import constraint
-from headgate.catalog.physical import Cursor, Oids, insert, rows, run, update
+from headgate.catalog.physical import Cursor, Oids, insert, one, rows, run, update
 from headgate.catalog.relation import foreign_key_trigger, key_text, object_name
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.constraint import require_unused
@@ -27,7 +27,25 @@ def _free_name(cursor: Cursor, relation: Relation, key: ForeignKey) -> str:
 
 
 def create(cursor: Cursor, oids: Oids, relation: Relation, key: ForeignKey) -> ForeignKey:
-    """Create a constraint and return it with its oid and name. An empty name is replaced. Raise 42710 if the table has the name."""
+    """Create a constraint and return it with its oid and name. An empty name is replaced. Raise 42710 if the table has the name.
+
+    The clone for a partition of the referencing table has no actions, because those of its parent cover all partitions.
+    """
+    created = _insert(cursor, oids, relation, key)
+    if not key.parent:
+        foreign_key_trigger.create_actions(cursor, oids, relation.database, created)
+    foreign_key_trigger.create_checks(cursor, oids, relation.database, created)
+    return created
+
+
+def create_for_target(cursor: Cursor, oids: Oids, relation: Relation, key: ForeignKey) -> ForeignKey:
+    """Create the clone of a constraint for a partition of the referenced table: it has actions, and its parent has the checks."""
+    created = _insert(cursor, oids, relation, replace(key, name=""))
+    foreign_key_trigger.create_actions(cursor, oids, relation.database, created)
+    return created
+
+
+def _insert(cursor: Cursor, oids: Oids, relation: Relation, key: ForeignKey) -> ForeignKey:
     name = key.name or _free_name(cursor, relation, key)
     if key.name:
         require_unused(cursor, relation, name)
@@ -39,17 +57,13 @@ def create(cursor: Cursor, oids: Oids, relation: Relation, key: ForeignKey) -> F
         coninhcount=int(bool(key.parent)), conparentid=key.parent, connoinherit=not key.parent and not relation.is_partitioned,
         conkey=list(key.columns), confkey=list(key.target_columns), confdelsetcols=list(key.set_columns) or None,
     )  # fmt: skip
-    created = replace(key, oid=oid, name=name)
-    if not key.parent:
-        foreign_key_trigger.create_actions(cursor, oids, relation.database, created)
-    foreign_key_trigger.create_checks(cursor, oids, relation.database, created)
     run(
         cursor,
         "UPDATE hg.pg_class SET relhastriggers = true WHERE dbid = ? AND oid IN (?, ?)",
         [relation.database, relation.oid, key.target],
     )
     key_text.write(cursor, relation.database, relation.oid)
-    return created
+    return replace(key, oid=oid, name=name)
 
 
 def drop(cursor: Cursor, database: int, oid: int) -> None:
@@ -64,16 +78,29 @@ def _clones(cursor: Cursor, database: int, oid: int) -> list[int]:
 
 
 def attach(cursor: Cursor, database: int, oid: int, parent: int) -> None:
-    """Make the constraint of a partition the clone of its parent's."""
+    """Make the constraint of a partition the clone of its parent's, which has the actions on partitions of the referenced table too."""
+    for clone in _clones(cursor, database, oid):
+        drop(cursor, database, clone)
     update(cursor, "pg_constraint", {"dbid": database, "oid": oid}, conparentid=parent, conislocal=False, coninhcount=1)
     foreign_key_trigger.attach(cursor, database, oid, parent)
 
 
-def detach(cursor: Cursor, oids: Oids, partition: Relation) -> None:
-    """Make the clones of a partition that becomes a table of its own constraints of its own."""
-    for key in partition.foreign_keys:
-        if key.parent:
-            foreign_key_trigger.detach(cursor, oids, partition.database, key)
+def root_of(cursor: Cursor, relation: Relation, key: ForeignKey) -> ForeignKey:
+    """Return the constraint of its table (`relation`) of which a constraint is the clone for a partition of the referenced table."""
+    oid, own = key.oid, {key.oid: key for key in relation.foreign_keys}
+    while oid and oid not in own:
+        parent = one(cursor, "SELECT conparentid FROM hg.pg_constraint WHERE dbid = ? AND oid = ?", [relation.database, oid])
+        oid = 0 if parent is None else parent[0]
+    return own.get(oid, key)
+
+
+def clones_of(cursor: Cursor, relation: Relation) -> dict[str, str]:
+    """Return the constraints of a table that are clones for partitions of the referenced tables, each with the name of its parent."""
+    sql = (
+        "SELECT k.conname, p.conname FROM hg.pg_constraint k JOIN hg.pg_constraint p ON p.dbid = k.dbid AND p.oid = k.conparentid"
+        " WHERE k.dbid = ? AND k.conrelid = ? AND k.contype = 'f' AND p.conrelid = k.conrelid"
+    )
+    return dict(rows(cursor, sql, [relation.database, relation.oid]))
 
 
 def set_deferrable(cursor: Cursor, database: int, oid: int, *, deferrable: bool, deferred: bool) -> None:

@@ -233,7 +233,13 @@ def detach(cursor: Cursor, child: Relation, parent: Relation) -> None:
         "UPDATE hg.pg_attribute SET attislocal = true, attinhcount = 0 WHERE dbid = ? AND attrelid = ? AND attnum > 0",
         [database, child.oid],
     )
-    update(cursor, "pg_constraint", {"dbid": database, "conrelid": child.oid}, conislocal=True, coninhcount=0, conparentid=0)
+    own = "SELECT oid FROM hg.pg_constraint WHERE dbid = ? AND conrelid = ?"  # their clones for partitions of referenced tables stay clones
+    run(
+        cursor,
+        "UPDATE hg.pg_constraint SET conislocal = true, coninhcount = 0, conparentid = 0 WHERE dbid = ? AND conrelid = ?"
+        f" AND conparentid NOT IN ({own})",
+        [database, child.oid, database, child.oid],
+    )
     for index in child.indexes:
         delete(cursor, "pg_inherits", dbid=database, inhrelid=index.oid)
         update(cursor, "pg_class", {"dbid": database, "oid": index.oid}, relispartition=False)
@@ -245,9 +251,8 @@ def attach_index(cursor: Cursor, database: int, child: int, parent: int) -> None
     insert(cursor, "pg_inherits", dbid=database, inhrelid=child, inhparent=parent, inhseqno=1, inhdetachpending=False)
     update(cursor, "pg_class", {"dbid": database, "oid": child}, relispartition=True)
     update(cursor, "pg_class", {"dbid": database, "oid": parent}, relhassubclass=True)
-    constraints = dict(
-        rows(cursor, "SELECT conindid, oid FROM hg.pg_constraint WHERE dbid = ? AND conindid IN (?, ?)", [database, child, parent])
-    )
+    sql = "SELECT conindid, oid FROM hg.pg_constraint WHERE dbid = ? AND conindid IN (?, ?) AND contype IN ('p', 'u')"
+    constraints = dict(rows(cursor, sql, [database, child, parent]))
     if child in constraints and parent in constraints:
         update(cursor, "pg_constraint", {"dbid": database, "oid": constraints[child]}, conparentid=constraints[parent], connoinherit=False)
         set_inherited(cursor, database, constraints[child])

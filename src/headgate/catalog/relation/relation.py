@@ -108,7 +108,7 @@ class ForeignKey:
     deferred: bool = False
     validated: bool = True
     parent: int = 0
-    """The constraint of the partitioned table of which this is the clone on a partition, or 0."""
+    """The constraint of which this is the clone for a partition, of the referencing or of the referenced table, or 0."""
     enabled: str = "OO"
     """tgenabled of the two triggers of the constraint on the table that has it here: those of INSERT and UPDATE in `foreign_keys`, those
     of DELETE and UPDATE in `referenced`."""
@@ -158,8 +158,8 @@ class Relation:
 
     `kind`: pg_class.relkind. `columns`: live columns by attnum; `all_columns` includes dropped ones. `primary_key` and
     `identity_index`: attnums (identity_index: the index selected by REPLICA IDENTITY USING INDEX). `parent`: oid of the
-    partitioned table, or 0. `bound`: FOR VALUES … `foreign_keys` are the relation's own, `referenced` are those that reference it,
-    without their clones on partitions.
+    partitioned table, or 0. `bound`: FOR VALUES … `foreign_keys` are the relation's own, without their clones for partitions of the
+    referenced table. `referenced` are those that reference it, without their clones for partitions of the referencing table.
     """
 
     oid: int
@@ -489,6 +489,7 @@ def _constraints(
 
     `states` are those of `_trigger_states`.
     """
+    places = {row[3]: (row[1], row[6]) for row in constraint_rows if row[0] == "f"}
     checks: dict[int, list[Check]] = {}
     own: dict[int, list[ForeignKey]] = {}
     referenced: dict[int, list[ForeignKey]] = {}
@@ -500,7 +501,9 @@ def _constraints(
             key = ForeignKey(
                 name, oid, relation, tuple(columns), target, tuple(target_columns), on_update, on_delete, match, tuple(chosen or ()), *flags
             )
-            own.setdefault(relation, []).append(replace(key, enabled=_enabled(states, oid, CHECK_FUNCTIONS)))
-            if not key.parent:
+            parent_relation, parent_target = places.get(key.parent, (0, 0))
+            if parent_relation != relation:
+                own.setdefault(relation, []).append(replace(key, enabled=_enabled(states, oid, CHECK_FUNCTIONS)))
+            if parent_target != target:
                 referenced.setdefault(target, []).append(replace(key, enabled=_enabled(states, oid, _ACTION_EVENTS)))
     return checks, own, referenced

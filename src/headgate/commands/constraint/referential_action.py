@@ -147,12 +147,16 @@ class Writing:
     default: Callable[[Relation, Column], pa.Scalar]
 
 
-def left(session: Session, transaction: Transaction, relation: Relation, changed: Rows, writing: Writing, *, deleting: bool) -> None:
+def left(
+    session: Session, transaction: Transaction, relation: Relation, changed: Rows, writing: Writing, *, deleting: bool,
+    only_own: bool = False,
+) -> None:  # fmt: skip
     """Enforce constraints after rows were deleted or updated (`old`, `new` structs).
 
-    The change is rejected, or the referencing rows are changed too.
+    The change is rejected, or the referencing rows are changed too. `only_own`: leave out the clones of constraints of tables above.
     """
-    for key in _fired(session, relation.referenced, updating=not deleting) if relation.referenced else ():
+    referenced = [key for key in relation.referenced if not (only_own and key.parent)]
+    for key in _fired(session, referenced, updating=not deleting) if referenced else ():
         names = reference_key.column_names(relation, key.target_columns)
         gone = changed if deleting else row_set.differing(changed, names)
         values = reference_key.of_struct(gone, "old", names, None if deleting else "new")
@@ -189,18 +193,40 @@ def _refuse(
         if remaining is None:
             return
         old = remaining
-    referencing = reference_key.rows_with(transaction, child, key.columns, relation, key.target_columns, old)
-    first = row_set.first(referencing)
-    if not first.num_rows:
+    value = _first_referencing(transaction, relation, key, child, old)
+    if value is None:
         return
+    is_shown = disclosure.tells_key(session, transaction.cursor, relation, key.target_columns)
+    shown = f"{reference_key.shown(relation, key.target_columns, value, child, key.columns)} " if is_shown else ""
+    message = f'update or delete on table "{relation.name}" violates foreign key constraint "{key.name}" on table "{child.name}"'
+    raise _still_referenced(message, key, child, shown)
+
+
+def check_removal(transaction: Transaction, partition: Relation, key: ForeignKey) -> None:
+    """Raise 23503 if a row references a row of a partition that is detached (RI_PartitionRemove_Check). `key`: the partition's clone."""
+    child = relations.get(transaction.cursor, partition.database, key.relation)
+    transaction.lock(child)
+    with transaction.snapshot.seeing_newest():
+        values = reference_key.of_rows(transaction.reader.frame(partition), partition, key.target_columns)
+    value = _first_referencing(transaction, partition, key, child, values)
+    if value is not None:
+        message = f'removing partition "{partition.name}" violates foreign key constraint "{key.name}"'
+        raise _still_referenced(message, key, child, f"{reference_key.shown(child, key.columns, value)} ")
+
+
+def _first_referencing(transaction: Transaction, relation: Relation, key: ForeignKey, child: Relation, old: Rows) -> pa.Table | None:
+    """Return the key (v0, v1, …) of a row of `child` that references one of the keys `old`, or None if no row does."""
+    first = row_set.first(reference_key.rows_with(transaction, child, key.columns, relation, key.target_columns, old))
+    if not first.num_rows:
+        return None
     value = reference_key.of_struct(first, "old", reference_key.column_names(child, key.columns))
     assert isinstance(value, pa.Table)
-    is_shown = disclosure.tells_key(session, transaction.cursor, relation, key.target_columns)
-    shown_key = f"{reference_key.shown(relation, key.target_columns, value, child, key.columns)} " if is_shown else ""
-    raise PostgresError(
-        "23503",
-        f'update or delete on table "{relation.name}" violates foreign key constraint "{key.name}" on table "{child.name}"',
-        detail=f'Key {shown_key}is still referenced from table "{child.name}".',
+    return value
+
+
+def _still_referenced(message: str, key: ForeignKey, child: Relation, shown: str) -> PostgresError:
+    return PostgresError(
+        "23503", message, detail=f'Key {shown}is still referenced from table "{child.name}".',
         schema=child.schema, table=child.name, constraint=key.name,
     )  # fmt: skip
 
@@ -208,7 +234,7 @@ def _refuse(
 def _refuse_again(session: Session, transaction: Transaction, key: ForeignKey, old: Rows) -> None:
     child = relations.find(transaction.cursor, transaction.database, key.relation)
     relation = relations.find(transaction.cursor, transaction.database, key.target)
-    if child is not None and relation is not None and any(foreign_key.oid == key.oid for foreign_key in child.foreign_keys):
+    if child is not None and relation is not None and any(foreign_key.oid == key.oid for foreign_key in relation.referenced):
         with rendering.running(session, transaction):
             _refuse(session, transaction, relation, key, child, old, now=True)
 

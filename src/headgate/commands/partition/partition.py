@@ -17,8 +17,8 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.physical import Cursor, one
 from headgate.catalog.relation import constraint as constraints
-from headgate.catalog.relation import foreign_key, inheritance, partition
 from headgate.catalog.relation import index as indexes
+from headgate.catalog.relation import inheritance, partition
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.constraint import NewCheck
@@ -153,6 +153,8 @@ def join(transaction: Transaction, parent: Relation, child: Relation, bound: Bou
     partition.attach(cursor, child, parent, bound, bound.text(types))
     partition_index.inherit(transaction, parent, child)
     triggers.inherit(cursor, transaction.engine.catalog.next_oid, parent, child)
+    for key in parent.referenced:
+        partition_foreign_key.clone_for_target(transaction, key, parent, child.oid)
     new_keys = [new for key in parent.foreign_keys for new in partition_foreign_key.clone(transaction, parent, key, child.oid)]
     partition_constraint.rewrite(cursor, parent)
     transaction.catalog_changed()
@@ -201,8 +203,6 @@ def attach(command: pb.AlterTableCmd, parent: Relation, session: Session, transa
     _refuse_other_columns(parent, child)
     check_columns(parent, child)
     check_constraints(parent, child)
-    if any(branch.relation.referenced for branch in partition.load(cursor, child.database, child.oid).walk()):
-        raise not_supported("foreign keys that reference partitions are not supported")
     check_bound(child.name, table, bound, places)
     new_keys = join(transaction, parent, child, bound)
     branch = partition.load(cursor, child.database, child.oid)
@@ -288,7 +288,7 @@ def detach(command: pb.AlterTableCmd, parent: Relation, session: Session, transa
         raise PostgresError("55000", f'cannot complete detaching partition "{child.name}"', detail=detail)
     constraint = one(cursor, "SELECT relpartconstraint FROM hg.pg_class WHERE dbid = ? AND oid = ?", [child.database, child.oid])
     triggers.disinherit(cursor, child)
-    foreign_key.detach(cursor, transaction.engine.catalog.next_oid, child)
+    partition_foreign_key.detach(transaction, child)
     partition.detach(cursor, child, parent)
     partition_constraint.rewrite(cursor, parent)
     partition_constraint.rewrite(cursor, relations.get(cursor, child.database, child.oid))

@@ -21,9 +21,9 @@ from headgate.catalog.relation.relation_kind import INDEX_KINDS, RelationKind
 from headgate.catalog.relation.replica_identity import ReplicaIdentity
 from headgate.catalog.relation.trigger import Trigger
 from headgate.commands import dependency, stored_expression
-from headgate.commands.constraint import index_key, referential_action, uniqueness
+from headgate.commands.constraint import index_key, uniqueness
 from headgate.commands.function import dependant as dependant_functions
-from headgate.commands.partition import alter_partition
+from headgate.commands.partition import alter_partition, partition_foreign_key
 from headgate.commands.publication import membership
 from headgate.commands.sequence import sequence
 from headgate.commands.table import alter_constraint, foreign_key, identity_column, policy, rewrite_table, table_definition
@@ -212,9 +212,11 @@ def drop_not_null(alteration: Alteration, command: pb.AlterTableCmd) -> None:
 def alter_type(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     """Execute ALTER COLUMN … TYPE … [USING …], in all tables below too."""
     alter_partition.refuse_other_parents(alteration, command.name, 'cannot alter inherited column "{}" of relation "{}"')
-    _alter_type(alteration, command)
-    for child in alteration.below():
-        _alter_type(child, command)
+    altered = [alteration, *alteration.below()]
+    for table in altered:
+        _alter_type(table, command)
+    for table in reversed(altered):
+        _check_references(table, table.column(command.name))
 
 
 def _alter_type(alteration: Alteration, command: pb.AlterTableCmd) -> None:
@@ -254,10 +256,14 @@ def _check_constraints(alteration: Alteration, old: Relation, column: Column) ->
     for index in relation.unique_indexes:
         if column.attnum in index_key.used_columns(old, index):
             uniqueness.check_table(transaction, relation, index)
+
+
+def _check_references(alteration: Alteration, column: Column) -> None:
+    """Check the rows of foreign keys with a column that has other values. The constraint that a clone belongs to covers its partitions."""
+    relation = alteration.relation
     for key in (*relation.foreign_keys, *relation.referenced):
-        if column.attnum in (key.columns if key.relation == relation.oid else key.target_columns):
-            table = relation if key.relation == relation.oid else relations.get(alteration.cursor, relation.database, key.relation)
-            referential_action.check_table(session, transaction, table, key)
+        if column.attnum in (key.columns if key.relation == relation.oid else key.target_columns) and not key.parent:
+            partition_foreign_key.check_with_clones(alteration.session, alteration.transaction, key)
 
 
 def drop_expression(alteration: Alteration, command: pb.AlterTableCmd) -> None:

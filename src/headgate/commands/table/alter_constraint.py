@@ -15,7 +15,7 @@ from headgate.catalog.relation import constraint as constraints
 from headgate.catalog.relation import foreign_key as foreign_keys
 from headgate.catalog.relation import index as indexes
 from headgate.catalog.relation import relation as relations
-from headgate.catalog.relation.relation import ForeignKey
+from headgate.catalog.relation.relation import ForeignKey, Relation
 from headgate.commands import dependency
 from headgate.commands.partition import alter_partition, partition_index
 from headgate.commands.table import foreign_key, rewrite_table, table_definition
@@ -84,6 +84,8 @@ def drop_constraint(alteration: Alteration, command: pb.AlterTableCmd) -> None:
             alteration.transaction, dependants, [subject], alteration.session.notices, cascade=command.behavior == pb.DROP_CASCADE
         )
         alteration.refresh()
+    if command.name in foreign_keys.clones_of(cursor, relation):
+        raise PostgresError("42P16", f'cannot drop inherited constraint "{command.name}" of relation "{relation.name}"')
     is_dropped = alter_partition.drop_constraint(alteration, command.name, missing_ok=command.missing_ok)
     if not is_dropped:
         alteration.session.notices.notice(f'constraint "{command.name}" of relation "{relation.name}" does not exist, skipping')
@@ -92,6 +94,9 @@ def drop_constraint(alteration: Alteration, command: pb.AlterTableCmd) -> None:
 def _foreign_key(alteration: Alteration, name: str) -> ForeignKey:
     relation = alteration.relation
     key = next((candidate for candidate in relation.foreign_keys if candidate.name == name), None)
+    parent_name = foreign_keys.clones_of(alteration.cursor, relation).get(name) if key is None else None
+    if parent_name is not None:
+        raise _derived(relation, name, parent_name, relation)
     if key is None:
         other_names = [constraint.name for constraint in relation.checks] + [
             constraint.name for constraint in relation.indexes if constraint.constraint
@@ -117,11 +122,14 @@ def _refuse_clone(alteration: Alteration, key: ForeignKey) -> None:
     """Raise XX000 for a constraint that a partition has from its parent (ATExecAlterConstraint)."""
     relation = alteration.relation
     parent = relations.get(alteration.cursor, relation.database, relation.parent)
-    name = next(above.name for above in parent.foreign_keys if above.oid == key.parent)
-    raise PostgresError(
+    raise _derived(relation, key.name, next(above.name for above in parent.foreign_keys if above.oid == key.parent), parent)
+
+
+def _derived(relation: Relation, name: str, parent_name: str, parent: Relation) -> PostgresError:
+    return PostgresError(
         "XX000",
-        f'cannot alter constraint "{key.name}" on relation "{relation.name}"',
-        detail=f'Constraint "{key.name}" is derived from constraint "{name}" of relation "{parent.name}".',
+        f'cannot alter constraint "{name}" on relation "{relation.name}"',
+        detail=f'Constraint "{name}" is derived from constraint "{parent_name}" of relation "{parent.name}".',
         hint="You may alter the constraint it derives from, instead.",
     )
 

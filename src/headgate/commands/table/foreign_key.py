@@ -17,7 +17,7 @@ from headgate.commands.constraint import referential_action
 from headgate.commands.partition import partition_foreign_key, partition_index
 from headgate.commands.session import Session
 from headgate.commands.table.table_definition import ForeignKeyNeed
-from headgate.errors import PostgresError, not_supported
+from headgate.errors import PostgresError
 from headgate.expression.binding.coercion_pathway import Reach
 from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.scope import SYSTEM_COLUMNS
@@ -50,8 +50,6 @@ def add(declared: ForeignKeyNeed, relation: Relation, session: Session, transact
     if target.kind not in TABLE_KINDS:
         raise PostgresError("42809", f'referenced relation "{target.name}" is not a table')
     privilege.refuse_system(target)
-    if target.is_partitioned or target.parent:
-        raise not_supported("foreign keys that reference partitioned tables are not supported", location=node.location)
     if relation.is_partitioned:
         _check_partitioned(declared, relation, target)
     _check_persistence(relation, target)
@@ -76,6 +74,7 @@ def add(declared: ForeignKeyNeed, relation: Relation, session: Session, transact
     )  # fmt: skip
     _check_types(key, relation, columns, target_columns)
     created = foreign_key.create(cursor, transaction.engine.catalog.next_oid, relation, key)
+    partition_foreign_key.clone_for_target_below(transaction, created, target)
     new_keys = [created]
     for child in partition_index.children(cursor, relation):
         new_keys += partition_foreign_key.clone(transaction, relation, created, child.oid)

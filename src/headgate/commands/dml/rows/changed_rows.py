@@ -22,6 +22,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Column as TableColumn
 from headgate.catalog.relation.relation import Relation
@@ -37,7 +38,7 @@ from headgate.commands.query.row_security import Violation
 from headgate.commands.trigger.firing import Firing
 from headgate.commands.trigger.routed_firing import RoutedFiring
 from headgate.commands.trigger.statement import change_by_action, of_statement
-from headgate.errors import not_supported
+from headgate.errors import PostgresError, not_supported
 from headgate.storage import row_set, row_store
 from headgate.storage.delta.delta_table import FILE, ROW
 from headgate.storage.partitioned import CHANGED, Fence
@@ -216,11 +217,16 @@ def _rewrite(
 
 
 def _remove(planner: Planner, relation: Relation, changed: Rows, outer: ExitStack | None = None) -> tuple[int, Rows | None]:
+    leaves = planner.transaction.partitioned(relation).leaves if relation.is_partitioned else ()
     with ExitStack() as stack:
-        is_read_again = bool(relation.referenced)
+        is_read_again = any(table.referenced for table in (relation, *leaves))
         settled = _hold(planner, relation, changed, stack, outer, is_read_again=is_read_again)
         count = planner.transaction.rewrite(relation, row_set.select(settled, CHANGED), is_kept=is_read_again or outer is not None)
-        check_references(planner, relation, settled, deleting=True)
+        if not leaves:
+            check_references(planner, relation, settled, deleting=True)
+        elif is_read_again:
+            for part in planner.transaction.partitioned(relation).flows(settled, stack, moves=False).changes:
+                check_references(planner, leaves[part.number], part.rows, deleting=True)
         return count, rows_of(settled, "old", relation) if outer is not None else None
 
 
@@ -262,23 +268,50 @@ def _rewrite_leaves(
         for part in flows.changes:
             leaf = table.leaves[part.number]
             with ExitStack() as leaf_stack:
-                until = outer or (stack if leaf.foreign_keys else leaf_stack)
+                until = outer or (stack if leaf.foreign_keys or leaf.referenced else leaf_stack)
                 staying = _change_leaf(writer.of_leaf(leaf), part.rows, set_columns, until)
-            if leaf.foreign_keys:
+            if leaf.foreign_keys or leaf.referenced:
                 checks.append(functools.partial(check_references, planner, leaf, staying))
             at = part.at
             if at is not None and isinstance(part.rows, pa.Table):
                 at = at[np.asarray(part.rows["new"].is_valid())]
             stored.append(replace(part, rows=rows_of(staying, "new", leaf), at=at))
         stored += [replace(part, rows=writer.of_leaf(table.leaves[part.number]).append(part.rows)) for part in flows.arriving]
-        for check in [*checks, writer.check_references]:
+        for check in checks:
             check()
+        for part in flows.moved:
+            _leave_leaf(planner, root, table.leaves[part.number], part.rows)
+        writer.check_references()
+        for part in flows.moved if root.referenced else ():
+            moved = _check(writer, part.rows, None)  # with the values of generated columns
+            referential_action.left(planner.session, transaction, root, moved, _writing(planner), deleting=False)
         if outer is None:
             return flows.count, None
         rows = table.in_order(stored)
         if isinstance(rows, pa.Table) and JOINED in row_set.names(changed):
             rows = rows.append_column(JOINED, changed[JOINED])
         return flows.count, rows
+
+
+def _leave_leaf(planner: Planner, root: Relation, leaf: Relation, moved: Rows) -> None:
+    """Enforce the foreign keys that reference a leaf itself, for rows that have moved to another one: they are deleted from this one.
+
+    Those that reference the root see an UPDATE. Raise 0A000 for one that references a table between the leaf and the root, as PostgreSQL
+    does (ExecCrossPartitionUpdateForeignKey).
+    """
+    cursor = planner.transaction.cursor
+    above = relations.ancestors(cursor, leaf.database, leaf.oid)
+    for oid in above[: above.index(root.oid)]:
+        ancestor = relations.get(cursor, leaf.database, oid)
+        if any(not key.parent for key in ancestor.referenced):
+            raise PostgresError(
+                "0A000",
+                "cannot move tuple across partitions when a non-root ancestor of the source partition is directly referenced"
+                " in a foreign key",
+                detail=f'A foreign key points to ancestor "{ancestor.name}" but not the root ancestor "{root.name}".',
+                hint=f'Consider defining the foreign key on table "{root.name}".',
+            )
+    referential_action.left(planner.session, planner.transaction, leaf, moved, _writing(planner), deleting=True, only_own=True)
 
 
 def _change_leaf(writer: NewRows, changed: Rows, set_columns: set[str], until: ExitStack) -> Rows:
