@@ -5,6 +5,7 @@ Called by `alter_table`. A change of the stored columns is passed to the storage
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from postgast import pg_query_pb2 as pb
@@ -82,15 +83,23 @@ def drop_column(alteration: Alteration, command: pb.AlterTableCmd) -> None:
             alteration.session.notices.notice(f'column "{command.name}" of relation "{relation.name}" does not exist, skipping')
             return
         column = alteration.column(command.name, "drop")
-    _settle_column(alteration, column, cascade=command.behavior == pb.DROP_CASCADE)
-    with view.rewritten(alteration.session, alteration.transaction, views.readers(cursor, relation.database, relation.oid)):
-        _drop_column(alteration, column)
+    tables = [*_losing(alteration, column.name), alteration]
+    _settle_columns(tables, column.name, cascade=command.behavior == pb.DROP_CASCADE)
+    for table in reversed(tables):
+        lost = table.column(column.name)
+        with view.rewritten(table.session, table.transaction, views.readers(cursor, relation.database, table.relation.oid)):
+            _drop_column(table, lost)
+
+
+def _losing(alteration: Alteration, name: str) -> Iterator[Alteration]:
+    """Yield the tables below that lose a column that is dropped, in PostgreSQL's order. The others have one parent less for it."""
     for child in alteration.children(even_only=True):
-        count, is_local = inheritance.column_origin(cursor, child.relation, column.name)
+        count, is_local = inheritance.column_origin(alteration.cursor, child.relation, name)
         if count == 1 and not is_local and not alteration.only:
-            drop_column(child, command)
+            yield from _losing(child, name)
+            yield child
         else:
-            inheritance.set_column_origin(cursor, child.relation, column.name, (count - 1, is_local or alteration.only))
+            inheritance.set_column_origin(alteration.cursor, child.relation, name, (count - 1, is_local or alteration.only))
 
 
 def _drop_column(alteration: Alteration, column: Column) -> None:
@@ -109,13 +118,32 @@ def _drop_column(alteration: Alteration, column: Column) -> None:
     alteration.stored_columns_changed(relation)
 
 
-def _settle_column(alteration: Alteration, column: Column, *, cascade: bool) -> None:
-    """Check the objects that depend on a column to be dropped. Raise an error, or with `cascade` report and remove them."""
+def _settle_columns(tables: Sequence[Alteration], name: str, *, cascade: bool) -> None:
+    """Check the objects that depend on a column to be dropped from tables. Raise an error, or with `cascade` report and remove them."""
+    cursor, context = tables[0].cursor, tables[0].session.context
+    dependants, own, subjects = list[dependency.Dependant](), list[tuple[int, int]](), list[str]()
+    for table in reversed(tables):
+        column = table.column(name)
+        subjects.append(f"column {name} of {dependency.shown(cursor, context, table.relation)}")
+        dependants += _dependants(table, column, subjects[-1])
+        sql = "SELECT oid FROM hg.pg_attrdef WHERE dbid = ? AND adrelid = ? AND adnum = ?"
+        own += [(2604, oid) for (oid,) in rows(cursor, sql, [table.relation.database, table.relation.oid, column.attnum])]
+    dependency.settle(tables[0].transaction, dependants, subjects, tables[0].session.notices, cascade=cascade, going=own)
+    for table in tables:
+        table.refresh()
+
+
+def _dependants(alteration: Alteration, column: Column, on: str) -> list[dependency.Dependant]:
+    """Return the objects that depend on a column. `on`: the column in messages."""
     relation, cursor, context = alteration.relation, alteration.cursor, alteration.session.context
     table = dependency.shown(cursor, context, relation)
-    on = f"column {column.name} of {table}"
     dependants = [
-        dependency.Dependant((1259, -generated_column.attnum), f"column {generated_column.name} of {table}", on, lambda: None)
+        dependency.Dependant(
+            (dependency.COLUMN, relation.oid << 11 | generated_column.attnum),
+            f"column {generated_column.name} of {table}",
+            on,
+            lambda: None,
+        )
         for generated_column in relation.columns
         if column.name in _columns_of(generated_column.generated, relation)
     ]
@@ -125,11 +153,8 @@ def _settle_column(alteration: Alteration, column: Column, *, cascade: bool) -> 
     dependants += [_member(alteration, table, on, member) for member in membership.depending(cursor, relation, column.attnum)]
     owned = sequences.of_column(cursor, relation.database, relation.oid, column.attnum)
     if owned is not None:
-        dependants = [*dependant_functions.of_relation(alteration.session, relations.get(cursor, relation.database, owned)), *dependants]
-    sql = "SELECT oid FROM hg.pg_attrdef WHERE dbid = ? AND adrelid = ? AND adnum = ?"
-    own = [(2604, oid) for (oid,) in rows(cursor, sql, [relation.database, relation.oid, column.attnum])]
-    dependency.settle(alteration.transaction, dependants, [on], alteration.session.notices, cascade=cascade, going=own)
-    alteration.refresh()
+        return [*dependant_functions.of_relation(alteration.session, relations.get(cursor, relation.database, owned)), *dependants]
+    return dependants
 
 
 def _triggers(alteration: Alteration, column: Column, table: str, on: str) -> list[dependency.Dependant]:
@@ -158,7 +183,8 @@ def _columns_of_condition(trigger: Trigger) -> set[str]:
 
 def _member(alteration: Alteration, table: str, on: str, member: membership.Membership) -> dependency.Dependant:
     text = f"publication of {table} in publication {member.publication}"
-    return dependency.Dependant((6106, member.publication_oid), text, on, lambda: membership.remove(alteration.cursor, [member]))
+    key = (6106, member.publication_oid << 32 | member.relation)
+    return dependency.Dependant(key, text, on, lambda: membership.remove(alteration.cursor, [member]))
 
 
 def _columns_of(expression: str | None, relation: Relation) -> set[str]:
