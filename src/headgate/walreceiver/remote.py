@@ -122,8 +122,9 @@ def _covered(connection: PublisherConnection, listed: set[tuple[str, str]]) -> s
     rows = _query(
         connection,
         "SELECT n.nspname, c.relname, pn.nspname, p.relname FROM pg_catalog.pg_inherits i"
-        " JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
-        " JOIN pg_catalog.pg_class p ON p.oid = i.inhparent JOIN pg_catalog.pg_namespace pn ON pn.oid = p.relnamespace",
+        " JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relispartition"
+        " JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace JOIN pg_catalog.pg_class p ON p.oid = i.inhparent"
+        " JOIN pg_catalog.pg_namespace pn ON pn.oid = p.relnamespace",
         "could not receive list of replicated tables from the publisher",
         4,
     )
