@@ -112,6 +112,35 @@ def test_damaged_file_is_reported_by_each_lookup(tmp_path: Path) -> None:
             looked(files, str(place))
 
 
+def test_a_file_is_read_as_a_whole_for_a_large_share_of_its_rows_and_the_same_rows_are_found(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = relation(21902, "b", id=INT8, v=TEXT)
+    made(engine, stored, *((number * 7 % 200, f"value {number}") for number in range(200)))
+    key, wanted = lookup.key_of(stored, [1]), [7, 500, *range(100, 40, -1), 199]
+    reads: list[str] = []
+    read_groups = lookup._in_groups
+    monkeypatch.setattr(lookup, "_in_groups", lambda *arguments: reads.append(arguments[3]) or read_groups(*arguments))
+
+    def found() -> list[dict[str, object]]:
+        transaction = engine.begin(DATABASE)
+        try:
+            return sorted(lookup.find(transaction, stored, key, pa.table({"k0": wanted})).to_pylist(), key=lambda row: row["i"])
+        finally:
+            transaction.rollback()
+
+    for decoded_bytes in (lookup.DECODED_BYTES, 500):  # in one piece and in several
+        monkeypatch.setattr(lookup, "DECODED_BYTES", decoded_bytes)
+        rows_read = found()
+        assert len(reads) == 1
+        with monkeypatch.context() as patch:
+            patch.setattr(lookup, "LARGE_SHARE", 0)
+            assert found() == rows_read
+        assert len(reads) == 1
+        assert len(rows_read) == 62
+        reads.clear()
+
+
 def test_lookups_find_the_same_rows_before_and_after_a_file_is_held(engine: Engine) -> None:
     """Rows are deleted and added in between."""
     made(engine, A, *((number, str(number)) for number in range(200)))

@@ -50,7 +50,10 @@ def test_flipped_bit_of_a_data_file_is_detected(tmp_path: Path) -> None:
 
 
 @pytest.mark.on_disk
-def test_flipped_bit_of_a_data_file_is_detected_by_a_key_lookup(engine: Engine) -> None:
+@pytest.mark.parametrize("large_share", [1, 1000])
+def test_flipped_bit_of_a_data_file_is_detected_by_a_key_lookup(engine: Engine, monkeypatch: pytest.MonkeyPatch, large_share: int) -> None:
+    """In a file that is read as a whole, and in one that is not."""
+    monkeypatch.setattr(lookup, "LARGE_SHARE", large_share)
     stored = relation(20000, "a", id=INT8, v=TEXT)
     ids = np.random.default_rng(18).integers(0, 1 << 62, 1000)
     made(engine, stored, *[(int(key_value), f"value {key_value}") for key_value in ids])

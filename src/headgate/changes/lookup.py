@@ -2,8 +2,8 @@
 
 A lookup in ten million rows takes 0.01-0.1 s, where a Spark job takes over a second. File statistics exclude files, and deletion
 vectors exclude deleted rows. DuckDB does not verify the checksums of Parquet's pages, and a flipped bit may turn a key into another, so
-each file is verified before it is first read. A file that is read repeatedly is kept decoded in memory (`HeldFiles`). Called by
-`merge`, by `unique` for local INSERT and UPDATE, and for statements that name rows by their key (`commands.query.driver.key_lookup`).
+each file is verified before it is first read. A file that is read repeatedly is kept decoded in memory (`HeldFiles`). A file of whose rows
+a large share is wanted is read by Arrow as a whole (`_in_groups`), so that its pages are decoded once. Called by `merge`, by `unique` for local INSERT and UPDATE, and for statements that name rows by their key (`commands.query.driver.key_lookup`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from headgate.catalog.relation.relation import Relation
 from headgate.storage import rows as stored_rows
-from headgate.storage.delta import deletion_vector, file_statistics, parquet
+from headgate.storage.delta import deletion_vector, file_action, file_statistics, parquet
 from headgate.storage.delta.table_folder import TableFolder
 from headgate.storage.delta.table_state import TableState
 from headgate.storage.location import data_location
@@ -139,8 +139,11 @@ def _read_held(place: str, column: str) -> HeldFile | None:
         if column not in file.schema_arrow.names or decoded > FILE_BYTES:
             return None
         rows = file.read().combine_chunks()
-    if rows.nbytes > FILE_BYTES:
-        return None
+    return None if rows.nbytes > FILE_BYTES else _sorted(rows, column)
+
+
+def _sorted(rows: pa.Table, column: str) -> HeldFile | None:
+    """Return rows with their key in order, or None if the key has NULLs or is of an unsupported type."""
     named = buffers.whole(rows.column(column))
     keys = None if named.null_count else _comparable_keys(named)
     if keys is None:
@@ -166,6 +169,10 @@ def _comparable_keys(column: pa.Array) -> npt.NDArray[np.generic] | None:
 
 
 _files_held = HeldFiles()
+LARGE_SHARE = 8
+"""A file is read as a whole if at least one key for this many of its rows is wanted."""
+DECODED_BYTES = 64 << 20
+"""The size of the rows that are decoded at a time when a file is read as a whole."""
 FAR_BYTES = 16 << 20
 """The size in bytes above which a file of an object store is not fetched as a whole for a lookup."""
 _TRAILING = r"^(-?[0-9]+)(?:\.0*|(\.[0-9]*?[1-9])0*)$"
@@ -360,6 +367,13 @@ def _query(
     """Join the wanted keys with the files. Return i, old, filename and row of each matching row, deleted ones included."""
     held, left = _held(state, key, places, keys)
     parts = [_in_held(state, row, place, file, keys, most) for place, file in held.items()]
+    if most is None and _is_plain(key, keys):
+        for place, name in list(left.items()):
+            if keys.num_rows * LARGE_SHARE >= file_action.records(state.files[name]) and (
+                found := _in_groups(state, key, row, place, keys)
+            ):
+                parts += found
+                del left[place]
     if left or not parts:
         parts.append(_in_files(table, state, key, row, left, keys, most))
     return pa.concat_tables(parts)
@@ -368,12 +382,41 @@ def _query(
 def _held(state: TableState, key: RowKey, places: Mapping[str, str], keys: pa.Table) -> tuple[dict[str, HeldFile], dict[str, str]]:
     """Return the files that are kept decoded, and the other files, by the names that DuckDB uses."""
     held: dict[str, HeldFile] = {}
-    if len(key.names) == 1 and key.exact[0] and not keys["k0"].null_count:
+    if _is_plain(key, keys):
         column = state.physical.get(key.names[0], key.names[0])
         for place, name in places.items():
             if Path(place).is_absolute() and (file := _files_held.get(place, column, state.files[name]["size"])) is not None:
                 held[place] = file
     return held, {place: name for place, name in places.items() if place not in held}
+
+
+def _is_plain(key: RowKey, keys: pa.Table) -> bool:
+    """Return whether the key is one column whose stored values can be compared, and none of the wanted keys is NULL."""
+    return len(key.names) == 1 and key.exact[0] and not keys["k0"].null_count
+
+
+def _in_groups(state: TableState, key: RowKey, row: pa.Schema, place: str, keys: pa.Table) -> list[pa.Table] | None:
+    """Return the result of `_query` for a local file of whose rows a large share is wanted, or None if its key is not of integers.
+
+    The file is read once, with its checksums. At most `parquet.ROW_GROUP_ROWS` rows, or about `DECODED_BYTES`, are decoded at a time.
+    """
+    column = state.physical.get(key.names[0], key.names[0])
+    if not Path(place).is_absolute():
+        return None
+    parts, first = [], 0
+    with parquet.opened(Path(place)) as file:
+        if column not in file.schema_arrow.names or not pa.types.is_integer(file.schema_arrow.field(column).type):
+            return None
+        decoded = sum(int(file.metadata.row_group(number).total_byte_size) for number in range(file.num_row_groups))
+        fitting = DECODED_BYTES * file.metadata.num_rows // max(decoded, 1)
+        for batch in file.iter_batches(max(min(fitting, parquet.ROW_GROUP_ROWS), 1)):
+            group = _sorted(pa.Table.from_batches([batch]), column)
+            if group is None:
+                return None
+            found = _in_held(state, row, place, group, keys, None)
+            parts.append(found.set_column(found.column_names.index("row"), "row", pc.add(found["row"], first)))
+            first += batch.num_rows
+    return parts
 
 
 def _in_held(state: TableState, row: pa.Schema, place: str, file: HeldFile, keys: pa.Table, most: int | None) -> pa.Table:
@@ -490,5 +533,5 @@ def _live(table: TableFolder, state: TableState, named: Mapping[str, str], match
         if len(deleted):
             keep &= ~((codes == code) & np.isin(rows, deleted))
     files = pa.array(uris, pa.string()).take(pa.array(codes))
-    result = pa.table({"i": buffers.whole(matches["i"]), "old": buffers.whole(matches["old"]), "file": files, "row": pa.array(rows)})
+    result = pa.table({"i": buffers.whole(matches["i"]), "old": matches["old"], "file": files, "row": pa.array(rows)})
     return result if keep.all() else result.filter(pa.array(keep))

@@ -218,13 +218,18 @@ def net(relation: Relation, key: RowKey, changes: pa.Table, find: Find) -> Nette
     if done.conflict is not None:
         return Netted(matches.schema.empty_table(), done.skipped, done.conflict)
     new = whole_rows(relation, buffers.whole(changes["new"]))
-    old_at = pa.array(done.stored, mask=done.stored < 0)
-    held = {name: buffers.whole(matches[name]).take(old_at) for name in ("old", "file", "row")}
-    is_in_place = np.array_equal(done.latest, np.arange(len(new)))
-    last = new if is_in_place else new.take(pa.array(done.latest, mask=done.latest < 0))
+    held = {name: _at(buffers.whole(matches[name]), done.stored) for name in ("old", "file", "row")}
+    last = _at(new, done.latest)
     if unsent:
         last = _with_unsent(last, new, held["old"], unsent, ops, named.codes, done)
     return Netted(pa.table({"old": held["old"], "new": last, "file": held["file"], "row": held["row"]}), done.skipped)
+
+
+def _at(values: pa.Array, places: Numbers) -> pa.Array:
+    """Return the values at these places, NULL at -1. Values that are in order already are not copied."""
+    if np.array_equal(places, np.arange(len(values))):
+        return values
+    return values.take(pa.array(places, mask=places < 0))
 
 
 def _unsent(lists: pa.ChunkedArray) -> dict[str, NDArray[np.bool_]]:
@@ -255,7 +260,9 @@ def _with_unsent(
         if mask is None:
             fields.append(last.field(column.name))
             continue
-        at = last_sent(ops, codes, mask, done.latest)
-        sent = new.field(column.name).take(pa.array(at, mask=at < 0))
-        fields.append(pc.if_else(pa.array(at >= 0), sent, stored.field(column.name).cast(column.type)))
+        at, held = last_sent(ops, codes, mask, done.latest), stored.field(column.name).cast(column.type)
+        if bool((at < 0).all()):
+            fields.append(held)
+            continue
+        fields.append(pc.if_else(pa.array(at >= 0), _at(new.field(column.name), at), held))
     return pa.StructArray.from_arrays(fields, fields=list(last.type), mask=last.is_null())
