@@ -206,3 +206,16 @@ def test_limits_of_null_or_zero_return_what_postgresql_returns(pair: list[tuple[
         answers.append(server.psql(database, f"SELECT count(*) FROM pg_logical_slot_get_binary_changes('{slot}', {limits}, {options})"))
         server.psql(database, f"SELECT pg_drop_replication_slot('{slot}')")
     assert answers[1] == answers[0]
+
+
+def test_rows_that_exchange_unique_keys_are_published_in_an_order_that_keeps_them_unique(node: Server) -> None:
+    database = node.new_database()
+    node.psql(database, "CREATE TABLE t (a int PRIMARY KEY, b int UNIQUE)")
+    node.psql(database, "INSERT INTO t VALUES (1, 1), (2, 2)")
+    node.psql(database, "CREATE PUBLICATION p FOR TABLE t")
+    slot = slots.make(node, database, "keys")
+    node.psql(database, "UPDATE t SET a = a + 1")
+    node.psql(database, "UPDATE t SET b = 3 - b")
+    changes = [message for message in slots.messages(node, database, slot) if message.startswith(("Insert", "Update", "Delete"))]
+    assert changes[:2] == ["Update t (2, null) (3, 2)", "Update t (1, null) (2, 1)"]
+    assert changes[2:] == ["Delete t (2, null)", "Update t (3, 1)", "Insert t (2, 2)"]

@@ -26,6 +26,7 @@ from pyspark.sql import DataFrame
 
 from headgate.catalog.relation.relation import Relation
 from headgate.changes import lookup, net, tasks
+from headgate.changes.key_order import untangled
 from headgate.changes.keyed_batch import KeyedBatch, in_order
 from headgate.changes.lookup import RowKey
 from headgate.changes.replay import Replayed, Row, keys, listed, replay
@@ -268,7 +269,8 @@ def _write(transaction: Transaction, relation: Relation, changed: pa.Table) -> i
     if changed["old"].null_count == changed.num_rows:
         rows = _struct(changed, "new")
         return transaction.append(relation, pa.table(rows.flatten(), names=[f.name for f in rows.type]))
-    return transaction.rewrite(relation, changed)
+    transaction.rewrite(relation, untangled(relation, changed))
+    return int(changed.num_rows)
 
 
 @dataclass(frozen=True)

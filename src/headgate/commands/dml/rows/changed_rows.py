@@ -26,6 +26,7 @@ from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Column as TableColumn
 from headgate.catalog.relation.relation import Relation
+from headgate.changes.key_order import untangled
 from headgate.commands import disclosure
 from headgate.commands.constraint import index_key, referential_action, row_constraint, uniqueness
 from headgate.commands.dml.returning import JOINED
@@ -47,6 +48,7 @@ from headgate.storage.spark import result_spool
 from headgate.storage.spark.column_name import quoted
 from headgate.storage.spark.local_relation import local_frame
 from headgate.storage.spark.persisted import computed_once, persisted
+from headgate.storage.transaction.transaction import Transaction
 from headgate.storage.write import arrow_row, small_enough
 from headgate.storage.write import columns as spark_columns
 from headgate.types.storage import own_name
@@ -211,7 +213,7 @@ def _rewrite(
         is_read_again = touched_keys(relation, set_columns) or bool(relation.foreign_keys or relation.referenced)
         checked = _hold(planner, relation, _check(writer, changed, fence), stack, outer, is_read_again=is_read_again)
         refuse_clash(planner, relation, checked, set_columns)
-        count = transaction.rewrite(relation, row_set.select(checked, CHANGED), is_kept=is_read_again or outer is not None)
+        count = _write(transaction, relation, checked, set_columns, is_kept=is_read_again or outer is not None)
         (later or functools.partial(check_references, planner, relation))(checked)
         return count, rows_of(checked, "new", relation) if outer is not None else None
 
@@ -314,6 +316,15 @@ def _leave_leaf(planner: Planner, root: Relation, leaf: Relation, moved: Rows) -
     referential_action.left(planner.session, planner.transaction, leaf, moved, _writing(planner), deleting=True, only_own=True)
 
 
+def _write(transaction: Transaction, relation: Relation, checked: Rows, set_columns: set[str], *, is_kept: bool) -> int:
+    """Write changes that are checked. Return their number."""
+    rows = row_set.select(checked, CHANGED)
+    if not isinstance(rows, pa.Table):
+        return transaction.rewrite(relation, rows, is_kept=is_kept)
+    transaction.rewrite(relation, untangled(relation, rows) if touched_keys(relation, set_columns) else rows, is_kept=is_kept)
+    return int(rows.num_rows)
+
+
 def _change_leaf(writer: NewRows, changed: Rows, set_columns: set[str], until: ExitStack) -> Rows:
     """Check and write the changes of one leaf, of which those with `new` NULL leave it. Return the changes of rows that stay."""
     gone, staying = row_set.split_by_new(changed)
@@ -321,7 +332,7 @@ def _change_leaf(writer: NewRows, changed: Rows, set_columns: set[str], until: E
     if isinstance(whole, DataFrame):
         whole = until.enter_context(persisted(whole))
     refuse_clash(writer.planner, writer.relation, whole, set_columns)
-    writer.transaction.rewrite(writer.relation, row_set.select(whole, CHANGED), is_kept=True)
+    _write(writer.transaction, writer.relation, whole, set_columns, is_kept=True)
     return row_set.split_by_new(whole)[1]
 
 

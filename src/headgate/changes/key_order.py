@@ -1,0 +1,61 @@
+"""Orders the changes of one write so that no row gets a unique key before another row has given it up.
+
+The rows of a statement, and of an applied batch, are checked together: two rows may exchange their keys. A PostgreSQL subscriber applies
+one change after the other, and checks each. The order may be reversed. A row that still has a key which an earlier change gives to
+another row is deleted first, and inserted in its place. Traced:
+
+    key:            U 1 → 2; U 2 → 3                           becomes    U 2 → 3; U 1 → 2
+    second column:  U (1, a) → (1, b); U (2, b) → (2, a)       becomes    D (2, b); U (1, a) → (1, b); I (2, a)
+
+Called by `merge`, and by statements (`commands.dml.rows.changed_rows`), for rows that the driver writes. Those that Spark writes keep the
+order of its tasks.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from headgate.catalog.relation.relation import Relation
+from headgate.changes import lookup, net
+from headgate.changes.lookup import RowKey
+from headgate.types import buffers
+
+
+def untangled(relation: Relation, changed: pa.Table) -> pa.Table:
+    """Return changed rows (in the form of `Transaction.rewrite`) in such an order. There may be more of them than before."""
+    late = _late(relation, changed)
+    if not late.any():
+        return changed
+    backward = changed.take(pa.array(np.arange(changed.num_rows)[::-1]))
+    if (late_backward := _late(relation, backward)).sum() < late.sum():
+        changed, late = backward, late_backward
+    columns = {name: buffers.whole(changed[name]) for name in changed.column_names}
+    first, rest = np.flatnonzero(late), np.flatnonzero(~late | np.asarray(columns["new"].is_valid()))
+    gone, kept, stored = pa.array(first), pa.array(rest), pa.array(rest, mask=late[rest])
+    parts = {name: [column.take(gone), column.take(stored)] for name, column in columns.items()}
+    parts["new"] = [pa.nulls(len(first), columns["new"].type), columns["new"].take(kept)]
+    return pa.table([pa.concat_arrays(parts[name]) for name in changed.column_names], names=changed.column_names)
+
+
+def _late(relation: Relation, changed: pa.Table) -> NDArray[np.bool_]:
+    """Return which rows give up a key after an earlier row has got it."""
+    old, new = buffers.whole(changed["old"]), buffers.whole(changed["new"])
+    late = np.zeros(len(old), np.bool_)
+    for index in relation.unique_indexes:
+        if index.plain:
+            late |= _late_by(lookup.key_of(relation, index.attnums), old, new)
+    return late
+
+
+def _late_by(key: RowKey, old: pa.StructArray, new: pa.StructArray) -> NDArray[np.bool_]:
+    columns = [pa.concat_arrays([before, after.cast(before.type)]) for before, after in zip(key.arrays(old), key.arrays(new), strict=True)]
+    has_key = np.logical_and.reduce([np.asarray(column.is_valid()) for column in columns])
+    has_key &= np.concatenate([np.asarray(old.is_valid()), np.asarray(new.is_valid())])
+    codes, count = net.keys_of(columns).codes, len(old)
+    taken_at = np.full(len(codes) + 1, count)
+    takers = np.flatnonzero(has_key[count:])
+    taken_at[codes[count:][takers]] = takers
+    late: NDArray[np.bool_] = has_key[:count] & (taken_at[codes[:count]] < np.arange(count))
+    return late
