@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pytest
 from tests.storage.tables import DATABASE, INT4, INT8, TEXT, contents, made, relation
 
+from headgate.catalog.relation.relation import Index
 from headgate.changes import lookup
 from headgate.changes import merge as merge_module
 from headgate.changes.merge import FEW_CHANGES, Merged, merge
@@ -163,6 +165,25 @@ def test_changes_before_a_truncate_have_no_effect(engine: Engine, way: dict[str,
     made(engine, T, (1, "one", 1))
     changes = batch((1, "U", None, row(1, "x")), (2, "I", None, row(2, "y")), (3, "T", None, None), (4, "I", None, row(1, "z")))
     assert applied(engine, changes, **way)[1] == [(1, "z", 0)]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_new_rows_with_unique_values_of_deleted_rows_are_published_after_them(engine: Engine, way: dict[str, Any]) -> None:
+    keys = (Index("u_pkey", 21003, KEY, unique=True, primary=True), Index("u_v_key", 21004, (2,), unique=True))
+    table = replace(relation(21002, "u", id=INT8, v=TEXT, w=INT4), indexes=keys)
+    made(engine, table, *[(number, f"v{number}", 0) for number in range(40)])
+    replaced = [(1, "D", row(number, None), None) for number in range(20)] + [
+        (1, "I", None, row(100 + number, f"v{number}")) for number in range(20)
+    ]
+    rewritten = [(2, "U", None, row(number, f"v{number}", 1)) for number in range(20, 40)]
+    transaction = engine.begin(DATABASE)
+    merged(engine, transaction, table, KEY, batch(*replaced, *rewritten, table=table), **way)
+    transaction.staging.make_whole()
+    changes = feed.changes(engine, table, transaction.staging.writes).orderBy("seq", "position")
+    ops = [change["op"] for change in changes.collect()]
+    transaction.rollback()
+    assert sorted(ops) == ["D"] * 20 + ["I"] * 20 + ["U"] * 20
+    assert max(index for index, op in enumerate(ops) if op == "D") < ops.index("I")
 
 
 @pytest.mark.parametrize("way", WAYS)

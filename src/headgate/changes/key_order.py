@@ -7,8 +7,8 @@ another row is deleted first, and inserted in its place. Traced:
     key:            U 1 → 2; U 2 → 3                           becomes    U 2 → 3; U 1 → 2
     second column:  U (1, a) → (1, b); U (2, b) → (2, a)       becomes    D (2, b); U (1, a) → (1, b); I (2, a)
 
-Called by `merge`, and by statements (`commands.dml.rows.changed_rows`), for rows that the driver writes. Those that Spark writes keep the
-order of its tasks.
+Called by `merge`, and by statements (`commands.dml.rows.changed_rows`), for rows that the driver writes. Tasks that apply a batch (`tasks`)
+know only their own rows: they write deleted rows first and new rows last. Statements that change many rows keep the order of their tasks.
 """
 
 from __future__ import annotations

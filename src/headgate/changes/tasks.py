@@ -122,6 +122,12 @@ class TaskTable:
         return pa.concat_tables(parts)
 
     @property
+    def has_further_keys(self) -> bool:
+        """Whether there is a unique index besides the key: deleted rows are then published first, and new rows last (`key_order`)."""
+        keys = [{c.name for c in leaf.relation.columns_at(index.attnums)} for leaf in self.leaves for index in leaf.relation.unique_indexes]
+        return any(key != set(self.key.names) for key in keys)
+
+    @property
     def can_insert(self) -> bool:
         """Whether tasks can insert rows without an exchange (`Job.insert`)."""
         return insertion.has_intervals(self.relation, self.key)
@@ -305,20 +311,30 @@ def _write(table: TaskTable, part: Part, changed: pa.Table) -> None:
     if table.places is not None:
         flows = table.places.flows_of_few(changed)
         changing, arriving = ([(leaf_part.number, leaf_part.rows) for leaf_part in parts] for parts in (flows.changes, flows.arriving))
-    elif changed["file"].null_count == changed.num_rows:
-        new = buffers.whole(changed["new"])
-        changing, arriving = [], [(0, pa.table(new.flatten(), names=[column.name for column in new.type]))]
     else:
-        changing, arriving = [(0, changed)], []
+        is_new = changed["old"].is_null()
+        apart = table.has_further_keys or changed["old"].null_count == changed.num_rows
+        new = buffers.whole(changed["new"]).filter(buffers.whole(is_new)) if apart else buffers.whole(changed["new"]).slice(0, 0)
+        arriving = [(0, pa.table(new.flatten(), names=[column.name for column in new.type]))] if len(new) else []
+        changing = [(0, changed.filter(pc.invert(is_new)) if apart else changed)] if len(new) < changed.num_rows else []
     for number, rows in changing:
-        leaf = table.leaves[number]
-        files = write.write_changed(leaf.table, leaf.relation, leaf.state, rows, number=part.partition)
+        leaf, rewritten = table.leaves[number], Rewritten()
+        for place, piece in enumerate(_deleted_first(rows) if table.has_further_keys else [rows]):
+            if piece.num_rows:
+                files = write.write_changed(leaf.table, leaf.relation, leaf.state, piece, number=part.partition + place * MOST_PARTITIONS)
+                rewritten.actions, rewritten.changes = rewritten.actions + files.actions, rewritten.changes + files.changes
         replaced = write.positions(leaf.table, rows.select(["file", "row"]).filter(pc.is_valid(rows["old"])))
-        vectors = {path: deletion_vector.serialise(np.sort(at)) for path, at in replaced.items()}
-        part.rewritten[number] = Rewritten(files.actions, files.changes, vectors)
+        rewritten.gone = {path: deletion_vector.serialise(np.sort(at)) for path, at in replaced.items()}
+        part.rewritten[number] = rewritten
     for number, rows in arriving:
         leaf = table.leaves[number]
         part.appended[number] = write.append_rows(leaf.table, leaf.relation, leaf.state, rows, number=part.partition).actions
+
+
+def _deleted_first(rows: pa.Table) -> list[pa.Table]:
+    """Split changed rows: deleted rows, then the others."""
+    is_deleted = rows["new"].is_null()
+    return [rows.filter(is_deleted), rows.filter(pc.invert(is_deleted))]
 
 
 # ---- in the driver ----------------------------------------------------------------------------------------------------------
