@@ -219,3 +219,8 @@ def test_rows_that_exchange_unique_keys_are_published_in_an_order_that_keeps_the
     changes = [message for message in slots.messages(node, database, slot) if message.startswith(("Insert", "Update", "Delete"))]
     assert changes[:2] == ["Update t (2, null) (3, 2)", "Update t (1, null) (2, 1)"]
     assert changes[2:] == ["Delete t (2, null)", "Update t (3, 1)", "Insert t (2, 2)"]
+    node.psql(database, "INSERT INTO t SELECT g, g FROM generate_series(4, 9) g")
+    node.psql(database, "SET headgate.small_write_rows = 3; UPDATE t SET a = a + 1")
+    changes = [message for message in slots.messages(node, database, slot) if message.startswith(("Insert", "Update", "Delete"))]
+    assert [message.split()[0] for message in changes] == ["Insert"] * 6 + ["Delete"] * 8 + ["Insert"] * 8
+    assert node.psql(database, "SELECT string_agg(a || ':' || b, ' ' ORDER BY a) FROM t") == "3:2 4:1 5:4 6:5 7:6 8:7 9:8 10:9"

@@ -8,7 +8,8 @@ another row is deleted first, and inserted in its place. Traced:
     second column:  U (1, a) → (1, b); U (2, b) → (2, a)       becomes    D (2, b); U (1, a) → (1, b); I (2, a)
 
 Called by `merge`, and by statements (`commands.dml.rows.changed_rows`), for rows that the driver writes. Tasks that apply a batch (`tasks`)
-know only their own rows: they write deleted rows first and new rows last. Statements that change many rows keep the order of their tasks.
+know only their own rows: they write deleted rows first and new rows last. A statement that changes many rows writes them as deleted and new
+rows if some exchange keys.
 """
 
 from __future__ import annotations

@@ -317,12 +317,34 @@ def _leave_leaf(planner: Planner, root: Relation, leaf: Relation, moved: Rows) -
 
 
 def _write(transaction: Transaction, relation: Relation, checked: Rows, set_columns: set[str], *, is_kept: bool) -> int:
-    """Write changes that are checked. Return their number."""
+    """Write changes that are checked, so that a subscriber can apply them one by one (`changes.key_order`). Return their number."""
     rows = row_set.select(checked, CHANGED)
-    if not isinstance(rows, pa.Table):
+    changes_keys = touched_keys(relation, set_columns)
+    if isinstance(rows, pa.Table):
+        transaction.rewrite(relation, untangled(relation, rows) if changes_keys else rows, is_kept=is_kept)
+        return int(rows.num_rows)
+    if not changes_keys or not _exchange_keys(relation, rows):
         return transaction.rewrite(relation, rows, is_kept=is_kept)
-    transaction.rewrite(relation, untangled(relation, rows) if touched_keys(relation, set_columns) else rows, is_kept=is_kept)
-    return int(rows.num_rows)
+    count = transaction.rewrite(relation, rows.withColumn("new", F.lit(None).cast(spark_columns(relation))), is_kept=is_kept)
+    transaction.append(relation, rows.where("new IS NOT NULL").select("new.*"))
+    return count
+
+
+def _exchange_keys(relation: Relation, changed: DataFrame) -> bool:
+    """Return whether a row gets a unique key that another one of the rows has had."""
+    place = (F.col("file").alias(FILE), F.col("row").alias(ROW))
+    for index in relation.unique_indexes:
+        old, new = (
+            index_key.keyed(relation, index, changed.where(F.col(side).isNotNull()).select(f"{side}.*", *place), F.col(FILE), F.col(ROW))
+            for side in ("old", "new")
+        )
+        new = new.select(*[F.col(quoted(name)).alias(f"n_{name}") for name in new.columns])
+        keys = [f"k{number}" for number in range(len(index.attnums))]
+        same_key = index_key.is_same(index, [F.col(key) for key in keys], [F.col(f"n_{key}") for key in keys])
+        same_row = (F.col(quoted(FILE)) == F.col(quoted(f"n_{FILE}"))) & (F.col(quoted(ROW)) == F.col(quoted(f"n_{ROW}")))
+        if not old.join(new, same_key & ~same_row, "left_semi").limit(1).isEmpty():
+            return True
+    return False
 
 
 def _change_leaf(writer: NewRows, changed: Rows, set_columns: set[str], until: ExitStack) -> Rows:
