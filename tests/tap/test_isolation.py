@@ -27,18 +27,18 @@ MOST = 6
 SPECS = """
     aborted-keyrevoke alter-table-1 alter-table-2 alter-table-3 async-notify classroom-scheduling create-trigger deadlock-hard
     deadlock-simple deadlock-soft deadlock-soft-2 delete-abort-savept delete-abort-savept-2 detach-partition-concurrently-1
-    drop-index-concurrently-1 eval-plan-qual-trigger fk-contention fk-deadlock fk-deadlock2 fk-snapshot freeze-the-dead
-    index-only-scan inplace-inval insert-conflict-do-nothing insert-conflict-do-nothing-2 insert-conflict-do-update
-    insert-conflict-do-update-2 insert-conflict-do-update-3 insert-conflict-do-update-4 intra-grant-inplace lock-committed-keyupdate
-    lock-committed-update lock-update-delete lock-update-traversal merge-delete merge-insert-update merge-join merge-match-recheck
-    merge-update multiple-cic multiple-row-versions multixact-no-deadlock multixact-no-forget nowait nowait-2 nowait-3 nowait-4 nowait-5
-    partial-index partition-concurrent-attach partition-drop-index-locking partition-key-update-1 partition-key-update-2
-    partition-key-update-3 partition-key-update-4 predicate-lock-hot-tuple project-manager propagate-lock-delete read-only-anomaly
-    read-write-unique read-write-unique-2 read-write-unique-3 read-write-unique-4 receipt-report referential-integrity
-    reindex-concurrently ri-trigger sequence-ddl simple-write-skew skip-locked skip-locked-2 skip-locked-3 skip-locked-4
-    temporal-range-integrity timeouts total-cash truncate-conflict tuplelock-conflict tuplelock-partition tuplelock-update
-    tuplelock-upgrade-no-deadlock two-ids update-conflict-out update-locked-tuple vacuum-concurrent-drop vacuum-conflict
-    vacuum-skip-locked
+    detach-partition-concurrently-2 drop-index-concurrently-1 eval-plan-qual-trigger fk-contention fk-deadlock fk-deadlock2
+    fk-partitioned-1 fk-partitioned-2 fk-snapshot freeze-the-dead index-only-scan inplace-inval insert-conflict-do-nothing
+    insert-conflict-do-nothing-2 insert-conflict-do-update insert-conflict-do-update-2 insert-conflict-do-update-3
+    insert-conflict-do-update-4 intra-grant-inplace lock-committed-keyupdate lock-committed-update lock-update-delete
+    lock-update-traversal merge-delete merge-insert-update merge-join merge-match-recheck merge-update multiple-cic
+    multiple-row-versions multixact-no-deadlock multixact-no-forget nowait nowait-2 nowait-3 nowait-4 nowait-5 partial-index
+    partition-concurrent-attach partition-drop-index-locking partition-key-update-1 partition-key-update-2 partition-key-update-3
+    partition-key-update-4 predicate-lock-hot-tuple project-manager propagate-lock-delete read-only-anomaly read-write-unique
+    read-write-unique-2 read-write-unique-3 read-write-unique-4 receipt-report referential-integrity reindex-concurrently ri-trigger
+    sequence-ddl simple-write-skew skip-locked skip-locked-2 skip-locked-3 skip-locked-4 temporal-range-integrity timeouts total-cash
+    truncate-conflict tuplelock-conflict tuplelock-partition tuplelock-update tuplelock-upgrade-no-deadlock two-ids update-conflict-out
+    update-locked-tuple vacuum-concurrent-drop vacuum-conflict vacuum-skip-locked
 """.split()
 
 

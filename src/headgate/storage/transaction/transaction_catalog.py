@@ -324,6 +324,12 @@ def _definition(cursor: Cursor, relation: Relation) -> _Definition:
 
 
 def _surroundings(cursor: Cursor, relation: Relation) -> tuple[object, object]:
-    """Return the partitioned tables above a relation, because the bounds of a default partition depend on the others, and its triggers."""
+    """Return the relations that the meaning of a relation's rows depends on, and its triggers.
+
+    These are the partitioned tables above it, because the bounds of a default partition depend on the others, and the partitions of the
+    other tables of its foreign keys, because their rows are looked up.
+    """
     fired = triggers.of_relation(cursor, relation.database, relation.oid) if relation.has_triggers else []
-    return partition.above(cursor, relation), fired
+    others = {key.target for key in relation.foreign_keys} | {key.relation for key in relation.referenced}
+    partitions = [relations.descendants(cursor, relation.database, oid) for oid in sorted(others)]
+    return (partition.above(cursor, relation), partitions), fired
