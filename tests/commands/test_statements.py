@@ -22,9 +22,9 @@ LONG = {
     "lateral_joins", "lengths_of_variables", "literals_of_set_operations", "membership_of_nulls", "merge_into_partitions",
     "names_by_search_path", "names_of_builtin_functions", "names_of_merged_columns", "names_of_relations_in_views", "numbers_of_updates", "objects_named_by_constants", "oids_as_names",
     "order_of_conditions", "order_of_dropped_objects", "order_of_errors", "partition_triggers", "parts_of_columns", "polymorphic_functions", "publications_of_parents",
-    "references_to_partitioned_tables", "renames_of_used_objects", "reports",
-    "rows_changed_by_triggers", "rows_of_children", "rows_of_every_catalog", "rows_of_variables", "sequences_of_rows", "statement_triggers_of_actions", "subqueries_of_groups", "subqueries_without_from", "terms_of_joins",
-    "transition_tables", "triggers_of_foreign_keys", "triggers_of_many_rows", "triggers_that_read_their_table", "types_of_expressions", "values_beyond_the_catalog", "views_after_renames",
+    "references_to_partitioned_tables", "renames_of_used_objects", "reports", "rows_changed_by_triggers", "rows_of_children", "rows_of_every_catalog", "rows_of_variables", "sequences_of_rows",
+    "statement_triggers_of_actions", "subqueries_of_groups", "subqueries_without_from", "terms_of_joins", "transition_tables", "triggers_of_foreign_keys", "triggers_of_many_rows",
+    "triggers_that_read_their_table", "types_of_expressions", "types_of_foreign_keys", "values_beyond_the_catalog", "views_after_renames",
     "volatile_functions",
 }  # fmt: skip
 

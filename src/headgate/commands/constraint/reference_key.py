@@ -17,11 +17,14 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from headgate.catalog.relation.relation import Relation
+from headgate.catalog.relation.relation import Column, Relation
 from headgate.changes import lookup
 from headgate.commands import stored_expression
 from headgate.expression.binding import operators
-from headgate.expression.node import ColumnRef, OpExpr
+from headgate.expression.binding.coercion import coerce_type
+from headgate.expression.binding.coercion_pathway import Reach
+from headgate.expression.binding.context import BindContext
+from headgate.expression.node import ColumnRef, Expression, OpExpr
 from headgate.expression.spark import compiler
 from headgate.storage import row_set
 from headgate.storage.delta.delta_table import FILE, ROW
@@ -32,6 +35,19 @@ from headgate.storage.transaction.transaction import Transaction
 from headgate.types import buffers, registry
 from headgate.types.storage import arrow_type
 from headgate.types.text.text import write_text
+
+FAMILIES = (
+    {registry.INT2, registry.INT4, registry.INT8},
+    {registry.FLOAT4, registry.FLOAT8},
+    {registry.DATE, registry.TIMESTAMP, registry.TIMESTAMPTZ},
+    {registry.TEXT, registry.VARCHAR, registry.NAME},
+)
+"""The btree operator families, as sets of types that are comparable with each other."""
+
+
+def are_comparable(left: int, right: int) -> bool:
+    """Return whether two base types are compared without a cast."""
+    return left == right or any({left, right} <= family for family in FAMILIES)
 
 
 def column_names(relation: Relation, attnums: Sequence[int]) -> list[str]:
@@ -54,10 +70,10 @@ def value_names(attnums: Sequence[int]) -> list[str]:
     return [f"v{place}" for place in range(len(attnums))]
 
 
-def shown(relation: Relation, attnums: Sequence[int], values: pa.Table, typed: Relation | None = None, typed_by: Sequence[int] = ()) -> str:
-    """Return the first key as messages show it: ``(a, b)=(1, 2)``. `typed`, `typed_by`: the columns of the values, if different."""
+def shown(relation: Relation, attnums: Sequence[int], values: pa.Table) -> str:
+    """Return the first key as messages show it: ``(a, b)=(1, 2)``."""
     parts = []
-    for place, column in enumerate((typed or relation).columns_at(typed_by or attnums)):
+    for place, column in enumerate(relation.columns_at(attnums)):
         parts.append(str(write_text(buffers.whole(values[f"v{place}"].slice(0, 1)), column.type_oid)[0].as_py()))
     return f"({', '.join(column_names(relation, attnums))})=({', '.join(parts)})"
 
@@ -86,7 +102,24 @@ def unmatched(
     with transaction.snapshot.seeing_newest():
         rows = transaction.reader.frame(target)
     rows = rows.select(*[F.col(quoted(name)).alias(f"t{place}") for place, name in enumerate(column_names(target, target_columns))])
-    return values.join(rows, _equal(relation, columns, target, target_columns), "left_anti")
+    return values.join(rows, _equal(relation, columns, target, target_columns, referenced="t"), "left_anti")
+
+
+def referenced(
+    transaction: Transaction, relation: Relation, key: Sequence[int], child: Relation, columns: Sequence[int], values: Rows
+) -> pa.Table:
+    """Return the first of the keys `values` (in the columns of `relation`) that a row of `child` references, or no row."""
+    if isinstance(values, pa.Table):
+        key_table = _distinct_keys(relation, key, child, columns, values)
+        if key_table is not None:
+            keys, places = key_table
+            matches = lookup.find(transaction, child, lookup.key_of(child, columns), keys)
+            return values.filter(pa.array(np.isin(places, matches["i"].to_numpy()))).slice(0, 1)
+        values = local_frame(transaction.engine.spark, values)
+    with transaction.snapshot.seeing_newest():
+        rows = transaction.reader.frame(child)
+    rows = rows.select(*[F.col(quoted(name)).alias(f"t{place}") for place, name in enumerate(column_names(child, columns))])
+    return row_set.first(values.join(rows, _equal(relation, key, child, columns, referenced="v"), "left_semi"))
 
 
 def rows_with(
@@ -118,7 +151,7 @@ def rows_with(
         F.col(ROW).alias("row"),
         *[F.col(quoted(name)).alias(f"t{place}") for place, name in enumerate(column_names(child, columns))],
     )
-    equal = _equal(relation, key, child, columns)
+    equal = _equal(relation, key, child, columns, referenced="v")
     new_keys = [f"n{place}" for place in range(len(columns))] if keep else []
     if not keep:
         return rows.join(values, equal, "left_semi").select("old", "file", "row")
@@ -157,19 +190,25 @@ def _distinct_keys(
     return distinct.select(names), places
 
 
-def _equal(relation: Relation, columns: Sequence[int], target: Relation, target_columns: Sequence[int]) -> SparkColumn:
-    """Return the condition that the keys v0, v1, … and t0, t1, … are equal by the operators of their types, for an equi-join of Spark."""
+def _equal(
+    relation: Relation, columns: Sequence[int], target: Relation, target_columns: Sequence[int], *, referenced: str
+) -> SparkColumn:  # fmt: skip
+    """Return the condition that the keys v0, v1, … and t0, t1, … are equal by the operators of their types, for an equi-join of Spark.
+
+    `referenced`: which of the two the constraint references, "v" or "t". The other is cast to its type if they have no common operator
+    (ATAddForeignKeyConstraint).
+    """
+    context = stored_expression.context()
     condition: SparkColumn | None = None
     pairs = zip(relation.columns_at(columns), target.columns_at(target_columns), strict=True)
     for place, (left_column, right_column) in enumerate(pairs):
         left_key, right_key = f"v{place}", f"t{place}"
-        test = operators.make(
-            ["="],
-            ColumnRef(type=stored_expression.type_of(right_column), name=right_column.name, attnum=right_column.attnum, key=right_key),
-            ColumnRef(type=stored_expression.type_of(left_column), name=left_column.name, attnum=left_column.attnum, key=left_key),
-            stored_expression.context(),
-            -1,
-        )
+        theirs, mine = _operand(right_column, right_key), _operand(left_column, left_key)
+        if referenced == "t":
+            mine = _comparable(mine, theirs, context)
+        else:
+            theirs = _comparable(theirs, mine, context)
+        test = operators.make(["="], theirs, mine, context, -1)
         mine_column, theirs_column = {left_key: F.col(left_key)}, {right_key: F.col(right_key)}
         assert isinstance(test, OpExpr)
         if test.args[0].type.oid == test.args[1].type.oid:
@@ -180,3 +219,15 @@ def _equal(relation: Relation, columns: Sequence[int], target: Relation, target_
         condition = part if condition is None else condition & part
     assert condition is not None
     return condition
+
+
+def _operand(column: Column, key: str) -> Expression:
+    return ColumnRef(type=stored_expression.type_of(column), name=column.name, attnum=column.attnum, key=key)
+
+
+def _comparable(referencing: Expression, referenced: Expression, context: BindContext) -> Expression:
+    """Return the value of a referencing column, cast to the type of the referenced column if only that makes them comparable."""
+    own, other = context.base_type(referencing.type.oid), context.base_type(referenced.type.oid)
+    if are_comparable(own, other):
+        return referencing
+    return coerce_type(referencing, registry.TEXT if other == registry.VARCHAR else other, Reach.IMPLICIT, context)

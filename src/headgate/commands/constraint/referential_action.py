@@ -193,11 +193,11 @@ def _refuse(
         if remaining is None:
             return
         old = remaining
-    value = _first_referencing(transaction, relation, key, child, old)
-    if value is None:
+    value = reference_key.referenced(transaction, relation, key.target_columns, child, key.columns, old)
+    if not value.num_rows:
         return
     is_shown = disclosure.tells_key(session, transaction.cursor, relation, key.target_columns)
-    shown = f"{reference_key.shown(relation, key.target_columns, value, child, key.columns)} " if is_shown else ""
+    shown = f"{reference_key.shown(relation, key.target_columns, value)} " if is_shown else ""
     message = f'update or delete on table "{relation.name}" violates foreign key constraint "{key.name}" on table "{child.name}"'
     raise _still_referenced(message, key, child, shown)
 
@@ -208,20 +208,12 @@ def check_removal(transaction: Transaction, partition: Relation, key: ForeignKey
     transaction.lock(child)
     with transaction.snapshot.seeing_newest():
         values = reference_key.of_rows(transaction.reader.frame(partition), partition, key.target_columns)
-    value = _first_referencing(transaction, partition, key, child, values)
-    if value is not None:
+    first = row_set.first(reference_key.rows_with(transaction, child, key.columns, partition, key.target_columns, values))
+    if first.num_rows:
+        value = reference_key.of_struct(first, "old", reference_key.column_names(child, key.columns))
+        assert isinstance(value, pa.Table)
         message = f'removing partition "{partition.name}" violates foreign key constraint "{key.name}"'
         raise _still_referenced(message, key, child, f"{reference_key.shown(child, key.columns, value)} ")
-
-
-def _first_referencing(transaction: Transaction, relation: Relation, key: ForeignKey, child: Relation, old: Rows) -> pa.Table | None:
-    """Return the key (v0, v1, …) of a row of `child` that references one of the keys `old`, or None if no row does."""
-    first = row_set.first(reference_key.rows_with(transaction, child, key.columns, relation, key.target_columns, old))
-    if not first.num_rows:
-        return None
-    value = reference_key.of_struct(first, "old", reference_key.column_names(child, key.columns))
-    assert isinstance(value, pa.Table)
-    return value
 
 
 def _still_referenced(message: str, key: ForeignKey, child: Relation, shown: str) -> PostgresError:

@@ -13,7 +13,7 @@ from headgate.catalog.relation import foreign_key
 from headgate.catalog.relation.relation import Column, ForeignKey, Index, Relation
 from headgate.catalog.relation.relation_kind import TABLE_KINDS
 from headgate.commands import lookup, privilege
-from headgate.commands.constraint import referential_action
+from headgate.commands.constraint import reference_key, referential_action
 from headgate.commands.partition import partition_foreign_key, partition_index
 from headgate.commands.session import Session
 from headgate.commands.table.table_definition import ForeignKeyNeed
@@ -25,14 +25,6 @@ from headgate.expression.binding.signature import can_coerce
 from headgate.sql import names
 from headgate.storage.transaction.transaction import Transaction
 from headgate.types import registry
-
-FAMILIES = (
-    {registry.INT2, registry.INT4, registry.INT8},
-    {registry.FLOAT4, registry.FLOAT8},
-    {registry.DATE, registry.TIMESTAMP, registry.TIMESTAMPTZ},
-    {registry.TEXT, registry.VARCHAR, registry.NAME},
-)
-"""The btree operator families, as sets of types that are comparable with each other."""
 
 
 def use_target(declared: ForeignKeyNeed, session: Session, transaction: Transaction) -> None:
@@ -72,7 +64,7 @@ def add(declared: ForeignKeyNeed, relation: Relation, session: Session, transact
         node.deferrable or declared.deferrable or node.initdeferred or declared.deferred, node.initdeferred or declared.deferred,
         not node.skip_validation,
     )  # fmt: skip
-    _check_types(key, relation, columns, target_columns)
+    check_types(key, relation, columns, target_columns)
     created = foreign_key.create(cursor, transaction.engine.catalog.next_oid, relation, key)
     partition_foreign_key.clone_for_target_below(transaction, created, target)
     new_keys = [created]
@@ -158,13 +150,12 @@ def _set_columns(node: pb.Constraint, relation: Relation, columns: Sequence[Colu
     return tuple(dict.fromkeys(attnums))
 
 
-def _check_types(key: ForeignKey, relation: Relation, columns: Sequence[Column], target_columns: Sequence[Column]) -> None:
+def check_types(key: ForeignKey, relation: Relation, columns: Sequence[Column], target_columns: Sequence[Column]) -> None:
+    """Raise 42804 if the types of two columns cannot be compared."""
     context = BindContext()
     for column, target_column in zip(columns, target_columns, strict=True):
         left, right = context.base_type(column.type_oid), context.base_type(target_column.type_oid)
-        if left == right or any({left, right} <= family for family in FAMILIES):
-            continue
-        if can_coerce([left], [right], Reach.IMPLICIT, context):
+        if reference_key.are_comparable(left, right) or can_coerce([left], [right], Reach.IMPLICIT, context):
             continue
         name = key.name or "_".join([relation.name, *[key_column.name for key_column in columns], "fkey"])
         type_names = f"{registry.format_type(column.type_oid)} and {registry.format_type(target_column.type_oid)}"
