@@ -285,10 +285,12 @@ def _check_constraints(alteration: Alteration, old: Relation, column: Column) ->
 
 
 def _check_references(alteration: Alteration, column: Column) -> None:
-    """Check the rows of foreign keys with a column that has other values. The constraint that a clone belongs to covers its partitions."""
+    """Check the foreign keys with a column that has another type: types and rows. The constraint that a clone belongs to covers it."""
     relation = alteration.relation
     for key in (*relation.foreign_keys, *relation.referenced):
         if column.attnum in (key.columns if key.relation == relation.oid else key.target_columns) and not key.parent:
+            tables = [relations.get(alteration.cursor, relation.database, oid) for oid in (key.relation, key.target)]
+            foreign_key.check_types(key, tables[0], tables[0].columns_at(key.columns), tables[1].columns_at(key.target_columns))
             partition_foreign_key.check_with_clones(alteration.session, alteration.transaction, key)
 
 
