@@ -3,8 +3,10 @@
 A lookup in ten million rows takes 0.01-0.1 s, where a Spark job takes over a second. File statistics exclude files, and deletion
 vectors exclude deleted rows. DuckDB does not verify the checksums of Parquet's pages, and a flipped bit may turn a key into another, so
 each file is verified before it is first read. A file that is read repeatedly is kept decoded in memory (`HeldFiles`). A file of whose rows
-a large share is wanted is read by Arrow as a whole (`_in_groups`), so that its pages are decoded once. Called by `merge`, by `unique` for local
-INSERT and UPDATE, and for statements that name rows by their key (`commands.query.driver.key_lookup`).
+a large share is wanted is read by Arrow as a whole (`_in_groups`), so that its pages are decoded once.
+
+Called by `merge`, by `unique` for local INSERT and UPDATE, and for statements that name rows by their key
+(`commands.query.driver.key_lookup`).
 """
 
 from __future__ import annotations

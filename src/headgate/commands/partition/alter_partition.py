@@ -178,6 +178,7 @@ def refuse_other_parents(alteration: Alteration, name: str, message: str) -> Non
 def add_column(alteration: Alteration, column: Column) -> None:
     """Add a column that was added to the parent to the tables below, as the last column of each. A child may have it already."""
     for child in alteration.children():
+        child.refresh()  # a child of several tables may have got the column from another one
         before = child.relation
         existing = before.column(column.name)
         if existing is not None and before.parent:
@@ -214,6 +215,7 @@ def add_check(alteration: Alteration, check: Check) -> None:
     if children and alteration.only:
         raise PostgresError(INVALID_TABLE, "constraint must be added to child tables too")
     for child in children:
+        child.refresh()
         own = next((candidate for candidate in child.relation.checks if candidate.name == check.name), None)
         if own is not None:
             _merge_check(child, own, check)
@@ -228,6 +230,27 @@ def add_check(alteration: Alteration, check: Check) -> None:
             rewrite_table.check_rows(child.session, child.transaction, child.relation, child_check)
         partition.set_inherited(child.cursor, child.relation.database, child_check.oid)
         add_check(child, child_check)
+
+
+def merge_own_check(alteration: Alteration, new: NewCheck) -> bool:
+    """Let a CHECK constraint that a table only inherits be its own too. Return False if the table does not have it, or already so.
+
+    A partition cannot have it as its own.
+    """
+    relation = alteration.relation
+    existing = next((check for check in relation.checks if check.name == new.name), None)
+    if existing is None or relation.parent or existing.expression != new.expression:
+        return False
+    count, is_local = inheritance.check_origin(alteration.cursor, relation, existing.name)
+    if is_local:
+        return False
+    if new.no_inherit:
+        raise PostgresError("42P17", f'constraint "{new.name}" conflicts with inherited constraint on relation "{relation.name}"')
+    if new.validated and not existing.validated:
+        raise PostgresError("42P17", f'constraint "{new.name}" conflicts with NOT VALID constraint on relation "{relation.name}"')
+    alteration.session.notices.notice(f'merging constraint "{new.name}" with inherited definition')
+    inheritance.set_check_origin(alteration.cursor, relation, existing.name, (count, True))
+    return True
 
 
 def _merge_check(child: Alteration, own: Check, check: Check) -> None:

@@ -196,7 +196,7 @@ def attach(command: pb.AlterTableCmd, parent: Relation, session: Session, transa
         raise PostgresError("42P07", "circular inheritance not allowed", detail=f'"{parent.name}" is already a child of "{child.name}".')
     if inheritance.parents(cursor, child):
         raise PostgresError("42809", "cannot attach inheritance child as partition")
-    if not child.is_partitioned and inheritance.below(cursor, child):
+    if child.has_children and inheritance.children(cursor, child):
         raise PostgresError("42809", "cannot attach inheritance parent as partition")
     transaction.own(child)
     check_triggers(cursor, child, "a partition", "on partitions")

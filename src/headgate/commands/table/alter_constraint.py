@@ -66,6 +66,8 @@ def add_key(alteration: Alteration, key: indexes.IndexKey) -> None:
 
 def add_check(alteration: Alteration, check: constraints.NewCheck) -> None:
     """Add a CHECK constraint. Existing rows must meet it unless it is NOT VALID."""
+    if alter_partition.merge_own_check(alteration, check):
+        return
     oid = constraints.add_check(alteration.cursor, alteration.transaction.engine.catalog.next_oid, alteration.relation, check)
     alteration.refresh()
     created = next(candidate for candidate in alteration.relation.checks if candidate.oid == oid)
