@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.server.judgement import Verdict
-from tests.server.permutation import REPEATABLE_READ, Spec
+from tests.server.permutation import READ_COMMITTED, REPEATABLE_READ, Spec
 from tests.server.specs_rows import PREPARE, ROWS, T
 
 UNLOCKED = frozenset({Verdict.EQUAL, Verdict.WAITED, Verdict.SERIAL, Verdict.UNLOCKED})
@@ -155,6 +155,48 @@ PARTITIONS = {
     "ADD COLUMN of the root beside a part": partitions(a=("BEGIN", "ALTER TABLE r ADD COLUMN c int", "COMMIT"), b=("BEGIN", "INSERT INTO r1 VALUES (1, 12)", "INSERT INTO r VALUES (2, 21)", "COMMIT")),
 }  # fmt: skip
 
+FAMILY = "CREATE TABLE m (a int, b int); CREATE TABLE f (a int, b int); CREATE TABLE f1 (c int) INHERITS (f); CREATE TABLE f2 (c int, b int, a int)"
+OF_FAMILY = "INSERT INTO m VALUES (1, 1); INSERT INTO f VALUES (1, 10); INSERT INTO f1 VALUES (2, 20, 0); INSERT INTO f2 VALUES (0, 30, 3)"
+READ_FAMILY = (
+    "SELECT tableoid::regclass::text, * FROM f ORDER BY 2, 3",
+    "SELECT * FROM f1 ORDER BY 1, 2",
+    "SELECT * FROM f2 ORDER BY 1, 2",
+    "SELECT * FROM m ORDER BY 1, 2",
+)
+
+
+def family(take: int = 3, level: str = READ_COMMITTED, **sessions: tuple[str, ...]) -> Spec:
+    """Return a spec of sessions that use tables with and without children."""
+    return Spec(FAMILY, OF_FAMILY, sessions, READ_FAMILY, take, level, may=UNLOCKED)
+
+
+HEIR = ("BEGIN", "CREATE TABLE f3 (d int) INHERITS (f)", "INSERT INTO f3 VALUES (4, 40, 0)", "COMMIT")
+INHERIT, DISINHERIT = ("BEGIN", "ALTER TABLE f2 INHERIT f", "COMMIT"), ("BEGIN", "ALTER TABLE f1 NO INHERIT f", "COMMIT")
+CHANGED = ("BEGIN", "UPDATE f SET b = b + 1", "UPDATE f SET b = b + 1", "COMMIT")
+SEEN = ("BEGIN", READ_FAMILY[0], READ_FAMILY[0], "COMMIT")
+INHERITANCE = {
+    "a new child beside SELECT": family(a=HEIR, b=SEEN),
+    "a new child beside SELECT, repeatable read": family(level=REPEATABLE_READ, a=HEIR, b=SEEN),
+    "a new child beside UPDATE of the parent": family(a=HEIR, b=CHANGED),
+    "the first child beside UPDATE of the parent": family(
+        a=("BEGIN", "CREATE TABLE m1 () INHERITS (m)", "INSERT INTO m1 VALUES (2, 2)", "COMMIT"), b=("BEGIN", "UPDATE m SET b = b + 1", "DELETE FROM m WHERE a = 2", "COMMIT")
+    ),
+    "the first child beside INSERT into the parent": family(
+        a=("BEGIN", "CREATE TABLE m1 () INHERITS (m)", "COMMIT"), b=("BEGIN", "INSERT INTO m VALUES (2, 2)", "INSERT INTO m VALUES (3, 3)", "COMMIT")
+    ),
+    "two new children": family(a=HEIR, b=("BEGIN", "CREATE TABLE f4 () INHERITS (f)", "COMMIT")),
+    "a new child beside DROP of the parent": family(a=("BEGIN", "CREATE TABLE m1 () INHERITS (m)", "COMMIT"), b=("BEGIN", "DROP TABLE m", "COMMIT")),
+    "a new child beside ADD COLUMN": family(a=HEIR, b=("BEGIN", "ALTER TABLE f ADD COLUMN e int DEFAULT 5", "COMMIT")),
+    "INHERIT beside SELECT": family(a=INHERIT, b=SEEN),
+    "INHERIT beside UPDATE of the parent": family(a=INHERIT, b=CHANGED),
+    "NO INHERIT beside SELECT": family(a=DISINHERIT, b=SEEN),
+    "NO INHERIT beside UPDATE of the parent": family(a=DISINHERIT, b=CHANGED),
+    "DROP of a child beside UPDATE of the parent": family(a=("BEGIN", "DROP TABLE f1", "COMMIT"), b=CHANGED),
+    "ADD COLUMN of the parent beside a child": family(a=("BEGIN", "ALTER TABLE f ADD COLUMN e int DEFAULT 5", "COMMIT"), b=("BEGIN", "INSERT INTO f1 VALUES (5, 50, 0)", "UPDATE f SET b = 0", "COMMIT")),
+    "TRUNCATE of the parent beside a child": family(a=("BEGIN", "TRUNCATE f", "COMMIT"), b=("BEGIN", "INSERT INTO f1 VALUES (5, 50, 0)", "UPDATE f1 SET b = 0", "COMMIT")),
+    "rows of the parent beside rows of a child": family(a=CHANGED, b=("BEGIN", "UPDATE f1 SET b = b * 2", "DELETE FROM ONLY f", "COMMIT")),
+}  # fmt: skip
+
 
 def published(take: int = 3, **sessions: tuple[str, ...]) -> Spec:
     """Return a spec of sessions that use two tables and a publication of one of them."""
@@ -209,4 +251,4 @@ PREPARED |= {
     ),
 }  # fmt: skip
 
-SPECS = {**ALTERED, **NAMES, **TYPES, **PARTITIONS, **PUBLICATIONS, **PREPARED}
+SPECS = {**ALTERED, **NAMES, **TYPES, **PARTITIONS, **INHERITANCE, **PUBLICATIONS, **PREPARED}

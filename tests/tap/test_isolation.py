@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 MOST = 6
 """The number of permutations of a spec that are run."""
 SPECS = """
-    aborted-keyrevoke alter-table-1 alter-table-2 alter-table-3 async-notify classroom-scheduling create-trigger deadlock-hard
+    aborted-keyrevoke alter-table-1 alter-table-2 alter-table-3 alter-table-4 async-notify classroom-scheduling create-trigger deadlock-hard
     deadlock-simple deadlock-soft deadlock-soft-2 delete-abort-savept delete-abort-savept-2 detach-partition-concurrently-1
     detach-partition-concurrently-2 drop-index-concurrently-1 eval-plan-qual-trigger fk-contention fk-deadlock fk-deadlock2
     fk-partitioned-1 fk-partitioned-2 fk-snapshot freeze-the-dead index-only-scan inplace-inval insert-conflict-do-nothing
