@@ -12,7 +12,7 @@ that arrive in each leaf. So a row does not conflict with one that leaves its ne
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import TypeAlias
@@ -39,7 +39,7 @@ from headgate.commands.query.row_security import Violation
 from headgate.commands.trigger.firing import Firing
 from headgate.commands.trigger.routed_firing import RoutedFiring
 from headgate.commands.trigger.statement import change_by_action, of_statement
-from headgate.errors import PostgresError, not_supported
+from headgate.errors import PostgresError
 from headgate.storage import row_set, row_store
 from headgate.storage.delta.delta_table import FILE, ROW
 from headgate.storage.partitioned import CHANGED, Fence
@@ -109,18 +109,22 @@ def _write_with_children(
 ) -> tuple[int, Rows | None]:
     """Write the changes of a table and its children, table by table as PostgreSQL does. Return the rows in the columns of the table.
 
-    The rows have the additional last column `from_clause.LEAF`.
+    The rows have the additional last column `from_clause.LEAF`. The transition tables of the table get the rows of its children too.
     """
     firing, count, written_parts = of_statement(planner, root), 0, list[tuple[Relation, Rows]]()
-    if firing is not None and firing.collects(event):
-        raise not_supported("transition tables of a table with children are not supported", hint="Use ONLY to change the table alone.")
     with ExitStack() as stack:
         changed = _hold(planner, root, changed, outer or stack, None, is_read_again=True)
-        for table, part in planner.transaction.partitioned(root).changes_of_leaves(changed, outer or stack):
-            part_count, rows = write(table, part, outer=outer)
-            count += part_count
-            if rows is not None:
-                written_parts.append((table, rows))
+        for table, changes in planner.transaction.partitioned(root).changes_of_leaves(changed, outer or stack):
+            collecting = firing if isinstance(firing, Firing) and firing.collects(event) and table.oid != root.oid else None
+            for part in [changes] if collecting is None else _tables(planner, table, changes):
+                part_count, rows = write(table, part, outer=outer if collecting is None else outer or stack)
+                count += part_count
+                if collecting is not None:
+                    new = rows.toArrow() if isinstance(rows, DataFrame) else rows
+                    old = row_set.project(part, _columns_of("old", root))
+                    collecting.collect(event, old, new if event == triggers.UPDATE else None)
+                if rows is not None:
+                    written_parts.append((table, rows))
     return count, _in_root(planner, root, written_parts) if outer is not None else None
 
 
@@ -169,7 +173,7 @@ def _write_with_triggers(
         event = triggers.DELETE if set_columns is None else triggers.UPDATE
         planner.fires_later += firing.after(event, old, None if set_columns is None else written_rows, set_columns)
 
-    for part in [changed] if isinstance(changed, pa.Table) else _parts(planner, relation, changed):
+    for part in _tables(planner, relation, changed):
         write(firing.before_delete(part, write) if set_columns is None else firing.before_update(part, set_columns, write))
     if written_parts:
         return sum(counts), pa.concat_tables(written_parts, promote_options="permissive")
@@ -188,6 +192,10 @@ def instead(planner: Planner, view: Relation, changed: DataFrame, event: int) ->
             rows = rows.append_column(JOINED, part[JOINED].take(pa.array(places, pa.int64())))
         tables.append(rows)
     return pa.concat_tables(tables) if tables else arrow_row(view).empty_table()
+
+
+def _tables(planner: Planner, relation: Relation, changed: Rows) -> Iterable[pa.Table]:
+    return [changed] if isinstance(changed, pa.Table) else _parts(planner, relation, changed)
 
 
 def _parts(planner: Planner, relation: Relation, changed: DataFrame) -> Iterator[pa.Table]:
