@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import json
+from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql.types import StructType
 from tests.storage.tables import DATABASE, change, made, relation, rows
 
 from headgate.commands.copy import copy_lines
 from headgate.commands.copy.copy_lines import RowEncoder
 from headgate.commands.copy.copy_option import CopyOptions
 from headgate.settings.encoding import Encoding
+from headgate.storage import rows as stored_rows
+from headgate.storage.delta.table_state import TableState
 from headgate.storage.engine import Engine
 from headgate.storage.spark.failure import from_spark
 from headgate.storage.transaction.transaction import Transaction
@@ -75,6 +82,7 @@ def test_tasks_encode_a_table_and_a_query_to_the_messages_of_the_driver(
     engine: Engine, reader: Transaction, monkeypatch: pytest.MonkeyPatch, options: CopyOptions
 ) -> None:
     monkeypatch.setattr(copy_lines, "WINDOW", 1)
+    monkeypatch.setattr(copy_lines, "PART_ROWS", 100)
     encoder = RowEncoder(COLUMNS, options, TextSettings(date_style="SQL", date_order="DMY", timezone="Asia/Tokyo"))
     expected = messages([encoder.of_stored(batch.columns, batch.num_rows) for batch in reader.reader.pieces(T, NAMES)])
     state, _ = reader.reader.shown(T)
@@ -88,6 +96,21 @@ def test_tasks_encode_a_table_and_a_query_to_the_messages_of_the_driver(
     assert sorted(by_query) == sorted(expected)
     assert len(expected) == 450
     assert list(engine.exchange.iterdir()) == []
+
+
+@pytest.mark.parametrize(("recorded", "parts"), [(1000, 3), (300, 1), (None, 1)])
+def test_each_row_group_is_in_one_part_of_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recorded: int | None, parts: int
+) -> None:
+    """Also if the log has another number of rows, or none."""
+    monkeypatch.setattr(copy_lines, "PART_ROWS", 400)
+    pq.write_table(pa.table({"a": np.arange(1000)}), tmp_path / "f.parquet", row_group_size=150)
+    add = {"path": "f.parquet", "size": 1} | ({} if recorded is None else {"stats": json.dumps({"numRecords": recorded})})
+    state = TableState(0, {}, {}, {"f.parquet": add}, StructType().add("a", "long"), {"a": "a"}, {})
+    found = copy_lines.parts_of(state)
+    batches = [batch for part in found for batch in stored_rows.pieces(tmp_path, state, ["a"], part.first, part.behind)]
+    assert len(found) == parts
+    assert pa.Table.from_batches(batches)["a"].to_pylist() == list(range(1000))
 
 
 @pytest.mark.slow

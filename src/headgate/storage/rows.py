@@ -48,11 +48,11 @@ def read(table: DataPath, state: TableState, most: int | None = None) -> Iterato
 class RowGroup:
     """A row group of a table's file, valid while the file is open, so that the caller can choose columns.
 
-    `name` is the file's path in the Delta log, `_first` the number of the group's first row in the file, `_deleted` rows within the group.
+    `name` is the file's path in the Delta log, `first` the number of the group's first row in the file, `_deleted` rows within the group.
     """
 
     name: str
-    _first: int
+    first: int
     _path: DataPath
     _file: pq.ParquetFile
     _number: int
@@ -73,7 +73,7 @@ class RowGroup:
     def numbers(self) -> np.ndarray:
         """Return the number in the file of each of its live rows, in order."""
         count = self._file.metadata.row_group(self._number).num_rows
-        return self._first + np.delete(np.arange(count, dtype=np.int64), self._deleted)
+        return self.first + np.delete(np.arange(count, dtype=np.int64), self._deleted)
 
     def pieces(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield batches of some columns of its live rows, in order. Each call yields the same rows in the same batches.
@@ -104,10 +104,14 @@ def groups(table: DataPath, state: TableState) -> Iterator[RowGroup]:
                 first = last
 
 
-def pieces(table: DataPath, state: TableState, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yield batches of some columns of all rows of a table of any size, in the order of its files."""
+def pieces(table: DataPath, state: TableState, names: Sequence[str], first: int = 0, behind: int | None = None) -> Iterator[pa.RecordBatch]:
+    """Yield batches of some columns of all rows of a table of any size, in the order of its files.
+
+    `first`, `behind`: only the row groups that begin at row `first` of a file or later, and before row `behind`.
+    """
     for group in groups(table, state):
-        yield from group.pieces(names)
+        if first <= group.first and (behind is None or group.first < behind):
+            yield from group.pieces(names)
 
 
 def columns(held: pa.Table | pa.RecordBatch, state: TableState, row: pa.Schema) -> list[pa.Array | pa.ChunkedArray]:

@@ -161,7 +161,7 @@ def _table_plan(
 
 def _is_for_tasks(planner: Planner, relation: Relation) -> bool:
     state, _ = planner.transaction.reader.shown(relation)
-    return len(state.files) > 1 and state.rows > planner.transaction.engine.small_batch_rows
+    return state.rows > planner.transaction.engine.small_batch_rows and len(copy_lines.parts_of(state)) > 1
 
 
 def _by_tasks(planner: Planner, relation: Relation, names: Sequence[str], encoder: RowEncoder) -> Iterator[pa.Array]:
