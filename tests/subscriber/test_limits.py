@@ -250,6 +250,7 @@ def test_sync_slot_that_could_not_be_dropped_is_dropped_later(publisher, subscri
     subscriber.wait(READY, "t")
     until(lambda: len(subscriber.log.matching("is not currently accepting connections")) >= 2, "dropping the slot is not retried")
     assert (subscriber.sql(origins), publisher.sql(slots)) == ("2", "1")
+    subscriber.sql("DROP TABLE t")
     administrator.sql(f"ALTER DATABASE {publisher.name} ALLOW_CONNECTIONS true")
     administrator.close()
     subscriber.wait(origins, "1")

@@ -377,10 +377,10 @@ class Launcher:
         return 60.0
 
     def _with_leftover_slot(self, subscription: int) -> list[int]:
-        """Return the copied tables of a subscription whose sync slots have not been dropped."""
+        """Return the tables of a subscription whose sync has ended and whose sync slot has not been dropped. They may have been dropped."""
         with contextlib.closing(self.host.catalog.cursor()) as cursor:
-            done = [rel.relation for rel in subscriptions.tables(cursor, subscription) if rel.state in COPIED]
-            return [relation for relation in done if origins.find(cursor, f"pg_{subscription}_{relation}") is not None]
+            copying = {rel.relation for rel in subscriptions.tables(cursor, subscription) if rel.state not in COPIED}
+            return sorted(origins.of_syncs(cursor, subscription) - copying)
 
     def _drop_slots(self, worker: ApplyWorker, relations: Sequence[int]) -> None:
         oid = worker.subscription.oid

@@ -75,6 +75,13 @@ def forget_subscription(cursor: Cursor, subscription: int) -> None:
     run(cursor, "DELETE FROM hg.origin_progress WHERE roident NOT IN (SELECT roident FROM hg.pg_replication_origin)", [])
 
 
+def of_syncs(cursor: Cursor, subscription: int) -> set[int]:
+    """Return the tables (oids), dropped ones included, whose sync has an origin: its slot has not been dropped on the publisher yet."""
+    own = f"pg_{int(subscription)}_"
+    names = rows(cursor, "SELECT roname FROM hg.pg_replication_origin WHERE starts_with(roname, ?)", [own])
+    return {int(name.removeprefix(own)) for (name,) in names}
+
+
 def progress(cursor: Cursor, name: str) -> OriginPosition | None:
     return next((position for position in all_progress(cursor) if position.name == name), None)
 

@@ -470,10 +470,8 @@ def drop(node: pb.DropSubscriptionStmt, session: Session) -> CommandResult:
     session.after_rollback(lambda: _release(launcher, oid))
     launcher.hold(oid, session.check_cancel)
     tables = subscriptions.tables(cursor, oid)
-    with_origin = {position.name for position in origins.all_progress(cursor)}
-    unfinished = [
-        member.relation for member in tables if member.state not in COPIED or f"pg_{oid}_{member.relation}" in with_origin
-    ]  # an origin is dropped after its sync slot
+    copying = {member.relation for member in tables if member.state not in COPIED}
+    unfinished = sorted(copying | origins.of_syncs(cursor, oid))  # an origin is dropped after its sync slot
     subscriptions.drop(cursor, oid)
     for relation in unfinished:
         origins.drop(cursor, f"pg_{oid}_{relation}", missing_ok=True)
