@@ -48,6 +48,16 @@ PLAYS: dict[str, list[Step]] = {
         ("a", "COMMIT"),
         ("b", ""),
     ],
+    "ON CONFLICT waits for the row of another transaction after its own has inserted one": [
+        ("a", "BEGIN"),
+        ("a", "INSERT INTO t VALUES (10, 10)"),
+        ("b", "BEGIN"),
+        ("b", "INSERT INTO t VALUES (11, 11)"),
+        ("b+", "INSERT INTO t VALUES (10, 12) ON CONFLICT DO NOTHING"),
+        ("a", "COMMIT"),
+        ("b", ""),
+        ("b", "COMMIT"),
+    ],
     "a later chunk of ON CONFLICT waits for a row that another transaction inserts": [
         ("a", "BEGIN"),
         ("a", "INSERT INTO t VALUES (10, 10)"),

@@ -5,7 +5,8 @@
              its commit (`pending_rows`)
 
     a request for the lock waits for   its holder, and for the claims in the table, unless the requester has one or adds no key
-                                       (`beside_claims`)
+                                       (`beside_claims`). A requester with a claim that says which keys it adds (`keys`) waits for
+                                       the claims of these keys
     a request for the lock alone       its holder and all claims of others: it changes the table's definition, and the rows that they are
     waits for                          about to add would not have been checked
     a request for a claim waits for    transactions that have claimed one of its keys
@@ -179,16 +180,17 @@ class TableLocks:
         beside_claims: bool = False,
         alone: bool = False,
         row: tuple[CatalogKey, Hold] | None = None,
+        keys: Keys | None = None,
     ) -> None:
         """Acquire a table's lock for `owner`, waiting if necessary, and hold the catalog key `row` from the same moment.
 
-        `cancelled` is called ten times a second while waiting and raises to end the wait. Raise 40P01 on a deadlock, 55P03 after
-        `lock_timeout` seconds.
+        `keys` are those of rows that it is about to add: it waits for others that have claimed one of them. `cancelled` is called ten times
+        a second while waiting and raises to end the wait. Raise 40P01 on a deadlock, 55P03 after `lock_timeout` seconds.
         """
 
         def blockers() -> set[int]:
             users = set() if row is None else self._others(row[0], owner, row[1])
-            return users | self._writers(key, owner, beside_claims=beside_claims, alone=alone)
+            return users | self._writers(key, owner, beside_claims=beside_claims, alone=alone) | self._claimants(key, owner, keys or {})
 
         with self._changed:
             self._wait(owner, _Wait(key, Mode.LOCK, blockers), cancelled, lock_timeout)
@@ -224,6 +226,10 @@ class TableLocks:
             return set()
         return set(claims) - {owner}
 
+    def _claimants(self, key: Key, owner: int, keys: Keys) -> set[int]:
+        """Return the other transactions that have claimed one of these keys."""
+        return {xid for xid, claimed in self._claims.get(key, {}).items() if xid != owner and _meet(keys, claimed)}
+
     def claim(self, key: Key, owner: int, keys: Keys, cancelled: Callable[[], None] | None = None) -> bool:
         """Claim keys of a table for `owner`, waiting for others that have claimed one of them. Raises as `acquire` does.
 
@@ -231,7 +237,7 @@ class TableLocks:
         """
 
         def blockers() -> set[int]:
-            return {xid for xid, claimed in self._claims.get(key, {}).items() if xid != owner and _meet(keys, claimed)}
+            return self._claimants(key, owner, keys)
 
         with self._changed:
             if self._is_closed(key, owner) or _meet(keys, self._claims.get(key, {}).get(owner, {})):

@@ -131,7 +131,7 @@ class Command:
         arbiters = _arbiters(self.node.on_conflict_clause, writer)
         _refuse_deferrable(relation, arbiters, rows)
         referential_action.lock(transaction, relation)
-        transaction.lock(relation)
+        transaction.lock(relation, keys=functools.partial(writer.keys, rows))
         if not self.updates:
             return writer.store(writer.admitted(rows.filter(pa.array(_without_conflict(writer, rows, arbiters))), arbiters))
         self.before.setdefault(relation.oid, transaction.reader.newest(relation).files)

@@ -10,7 +10,7 @@ Made by `transaction`, whose parts call `lock` before they read what they then w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from headgate.catalog.hold import Hold
 from headgate.catalog.relation.relation import Relation
@@ -35,17 +35,21 @@ class HeldTables:
         self.pending = PendingRows(engine, staging, self.lock)
 
     def lock(
-        self, relation: Relation, *, beside_claims: bool = False, wait: bool = True, alone: bool = False, damaged: bool = False
+        self, relation: Relation, *, beside_claims: bool = False, wait: bool = True, alone: bool = False, damaged: bool = False,
+        keys: Callable[[], Keys] | None = None,
     ) -> Key:  # fmt: skip
         """Acquire a table's write lock and show its newest committed rows. Return its key. Raise 55P03 if it is held and not `wait`.
 
         `beside_claims`: do not wait for transactions that have claimed keys of new rows. `alone`: wait for them even if this one has claims
-        or the lock. `damaged`: the table may be unreadable.
+        or the lock. `damaged`: the table may be unreadable. `keys` returns the keys of rows to be added: wait for others that have claimed
+        one of them even if this one has claims.
         """
         assert not relation.with_children, "a table and its children are locked one by one"
         key = (relation.database, relation.oid)
         if alone:
             self._locks.acquire(key, wait=wait, alone=True)
+        elif keys is not None and self.pending.has(key):
+            self._locks.acquire(key, wait=wait, keys=keys())
         self.pending.settle()
         self._locks.acquire(key, wait=wait, beside_claims=beside_claims)
         if key not in self._checked:

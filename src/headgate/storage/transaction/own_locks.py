@@ -37,10 +37,12 @@ class OwnLocks:
 
     def acquire(
         self, key: Key, *, wait: bool = True, beside_claims: bool = False, alone: bool = False,
-        row: tuple[CatalogKey, Hold] | None = None,
+        row: tuple[CatalogKey, Hold] | None = None, keys: Keys | None = None,
     ) -> None:  # fmt: skip
         """Acquire a table's write lock, and with it the catalog's `row`. Raise 55P03 if another holds it and not `wait`."""
-        self._locks.acquire(key, self.xid, self.cancelled, None if wait else 0, beside_claims=beside_claims, alone=alone, row=row)
+        self._locks.acquire(
+            key, self.xid, self.cancelled, None if wait else 0, beside_claims=beside_claims, alone=alone, row=row, keys=keys
+        )
         if row is not None:
             self._note(*row)
 

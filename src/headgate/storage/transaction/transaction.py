@@ -31,7 +31,7 @@ After a crash later on, recovery completes the transaction.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 
 import pyarrow as pa
@@ -180,14 +180,14 @@ class Transaction:
 
     # locks
 
-    def lock(self, relation: Relation, *, wait: bool = True, alone: bool = False) -> None:
+    def lock(self, relation: Relation, *, wait: bool = True, alone: bool = False, keys: Callable[[], Keys] | None = None) -> None:
         """Acquire the write lock of a table, or of each leaf of a partitioned table, until the end. Raise 55P03 if held and not `wait`.
 
         Called before the table is read and written, so that the read stays current. `alone`: wait also for others that have rows to add,
-        because a rule for all rows is about to be checked.
+        because a rule for all rows is about to be checked. `keys`: as for `HeldTables.lock`.
         """
         for leaf in self.reader.leaves(relation):
-            self._tables.lock(leaf, wait=wait, alone=alone)
+            self._tables.lock(leaf, wait=wait, alone=alone, keys=keys)
 
     def own(self, relation: Relation, hold: Hold = Hold.ALONE) -> None:
         """Keep others from writing to, using or changing a relation until the end. ALTER and DROP call it first.

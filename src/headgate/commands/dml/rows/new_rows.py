@@ -40,6 +40,7 @@ from headgate.commands.trigger.statement import of_statement
 from headgate.expression.node import Const, Expression
 from headgate.expression.spark import domain
 from headgate.storage import row_set
+from headgate.storage.lock import Keys
 from headgate.storage.partitioned import Fence, Part
 from headgate.storage.row_set import Rows
 from headgate.storage.spark.column_name import quoted
@@ -290,7 +291,7 @@ class NewRows:
         self._later = self._may_wait(rows)
         if not self._later:
             referential_action.lock(self.transaction, self.relation)
-            self.transaction.lock(self.relation)
+            self.transaction.lock(self.relation, keys=functools.partial(self.keys, rows) if isinstance(rows, pa.Table) else None)
         if isinstance(rows, DataFrame) and (self.relation.unique_indexes or self.relation.foreign_keys):
             rows = self._kept.enter_context(persisted(rows))
         with self.transaction.reader.looking_up():
@@ -308,7 +309,11 @@ class NewRows:
             return False
         if isinstance(rows, DataFrame) or rows.num_rows > SMALL_ROWS or not all(index.immediate for index in indexes):
             return False
-        return self.transaction.claim(relation, {index.oid: self._members(rows, index) for index in indexes})
+        return self.transaction.claim(relation, self.keys(rows))
+
+    def keys(self, rows: pa.Table) -> Keys:
+        """Return the unique keys of rows, as transactions claim them."""
+        return {index.oid: self._members(rows, index) for index in self.relation.unique_indexes}
 
     def _members(self, rows: pa.Table, index: Index) -> frozenset[Hashable]:
         return key_lookup.members(row_key.of_rows(self.transaction, self.relation, index, rows).drop_columns("place"))
