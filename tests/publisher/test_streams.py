@@ -176,6 +176,19 @@ def test_transaction_without_published_changes_is_logged_at_debug1(pair: list[tu
         server.psql(database, f"TRUNCATE u; SELECT pg_drop_replication_slot('{slot}')")
 
 
+def test_rows_written_before_a_table_was_published_follow_a_copy_as_of_a_new_slot(node: Server) -> None:
+    database = node.new_database()
+    node.psql(database, f"{TABLES} CREATE TABLE added (a int PRIMARY KEY)")
+    old_slot = slots.make(node, database, "old")
+    with psycopg.connect(node.conninfo(database)) as session:
+        session.execute("INSERT INTO added VALUES (1)")
+        node.psql(database, "ALTER PUBLICATION p ADD TABLE added")
+        new_slot = slots.make(node, database, "new")
+    for slot in (old_slot, new_slot):
+        assert slots.messages(node, database, slot) == ["Begin x0", "Relation", "Insert added (1)", "Commit"]
+        node.drop_slot(database, slot)
+
+
 def test_client_is_answered_while_its_changes_are_judged(node: Server) -> None:
     database = node.new_database()
     node.psql(database, "CREATE TABLE t (a bigint PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t WHERE (a::numeric ^ 1.37 < 0)")

@@ -166,11 +166,11 @@ class Slots:
         self, name: str, plugin: str, database: int, *, pid: int, temporary: bool = False, two_phase: bool = False, failover: bool = False
     ) -> Slot:
         """Create a slot at the end of the log. Raise 42602, 42710, 53400, 55000 or 58P01 as PostgreSQL does."""
-        with self._changed:
+        with self._log.commit_lock, self._changed:
             self._check_new(name)
             if failover and temporary:
                 raise PostgresError("0A000", _TEMPORARY_FAILOVER)
-            end = self._log.end
+            end = self._log.create_slot(database)
             slot = Slot(name, plugin, database, end, end, temporary, two_phase, end if two_phase else INVALID, end, failover=failover)
             self._add(slot, pid)
         return self._store(slot, pid)

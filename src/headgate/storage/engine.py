@@ -107,7 +107,7 @@ class Engine:
         self.statistics = Statistics()
         self.obstacles = Obstacles()
         self.locks = TableLocks(self.statistics)
-        self.commit_lock = threading.RLock()
+        self.commit_lock = self.log.commit_lock
         self.serial_lock = threading.RLock()
         """Held by a serializable transaction from its last check to its commit."""
         self.definitions = 0

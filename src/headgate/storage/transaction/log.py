@@ -125,10 +125,10 @@ class TableWrite:
     `seq` counts the transaction's writes from 0. `statement` is the seq of the first write of the same statement (a TRUNCATE of several
     tables is one statement). `changes` is the number of changed rows. `options` of a truncate: 1 CASCADE, 2 RESTART IDENTITY; of a write:
     see `recorded`. `lsn` is the position of the first change, the others follow at distances of 8; it is 0 until the transaction commits.
-    `bytes`: size of the files. `seen`: the end of the log when the write was made, whose catalog streams use for it. `xid`: the
-    subtransaction, 0 for the transaction itself. `files`: the files with the changes, in order; None: those that the version names.
-    `physical`: the columns' names in these files, None if they are the columns' own. Kinds: ``foreign`` is a write of another Delta
-    writer (`foreign_writer`); ``message`` has no relation and no version, but `emitted`.
+    `bytes`: size of the files. `seen`: the end of the log when the write was made, or when a slot was created between that and the commit.
+    Streams judge the write by the catalog as of it. `xid`: the subtransaction, 0 for the transaction itself. `files`: the files with the
+    changes, in order; None: those that the version names. `physical`: the columns' names in these files, None if they are the columns' own.
+    Kinds: ``foreign`` is a write of another Delta writer (`foreign_writer`); ``message`` has no relation and no version, but `emitted`.
     """
 
     seq: int
@@ -211,7 +211,10 @@ class TransactionLog:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
+        self.commit_lock = threading.RLock()
         self._moved = threading.Condition()
+        self._slots_created: dict[int, Lsn] = {}
+        """The LSN at which the last slot of a database was created."""
         cursor = catalog.cursor()
         create_tables(cursor)
         last = cursor.execute("SELECT end_lsn, xid FROM hg.log_entry ORDER BY end_lsn DESC LIMIT 1").fetchone()
@@ -251,9 +254,10 @@ class TransactionLog:
     ) -> LogEntry:
         """Return the entry of a transaction that commits now, with LSNs assigned. Call under the commit lock."""
         lsn = self._end + LSN_PER_CHANGE
+        slot_created = self._slots_created.get(database, INVALID)
         placed = []
         for write in writes:
-            placed.append(replace(write, lsn=Lsn(lsn)))
+            placed.append(replace(write, lsn=Lsn(lsn), seen=max(write.seen, slot_created)))
             lsn += _LSN_OF_WRITE + max(LSN_PER_CHANGE * _ROWS_PER_CHANGE * max(write.changes, 1), -(-write.bytes // 8) * 8)
         commit_lsn = Lsn(lsn)
         return LogEntry(
@@ -269,6 +273,16 @@ class TransactionLog:
             gid=gid,
             prepared=prepared,
         )
+
+    def create_slot(self, database: int) -> Lsn:
+        """Return the position of a slot that is created now.
+
+        PostgreSQL waits for the running transactions first. Here all streams judge what these have written by the catalog as of the slot:
+        a copy of a table as of the slot lacks their rows, so the stream that continues the copy must have them, whichever slot it reads.
+        """
+        with self.commit_lock:
+            self._slots_created[database] = self._end
+            return self._end
 
     def insert(self, cursor: CatalogCursor, entry: LogEntry, versions: Mapping[int, TableVersion]) -> None:
         """Insert the entry and the tables' visible versions in the caller's catalog transaction."""
