@@ -41,7 +41,7 @@ from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin
 from headgate.expression.binding.context import BindContext
 from headgate.expression.duckdb import set_returning
-from headgate.expression.duckdb.value import MAX_DIGITS, NOTHING_KNOWN, Facts, quote
+from headgate.expression.duckdb.value import MAX_DIGITS, NOTHING_KNOWN, Facts, quote, refuse
 from headgate.expression.implementation.set_returning import CatalogRows
 from headgate.expression.node import Expression, FuncExpr
 from headgate.initial_catalog import rows as initial
@@ -122,7 +122,8 @@ def _relation(planner: CatalogPlanner, item: RelationItem) -> Source:
         _place(planner, item, [f'{alias}."{column.name}"' for column in item.relation.columns])
         return Source(f"hg.{name} {alias}")
     relation = system_view.relation(schema, name, planner.announced)
-    assert relation is not None
+    if relation is None:  # the query itself names no table, as the engines have checked
+        raise refuse("a table in an argument of a function in FROM")
     _guard(planner, relation, item)
     sql_names, numbers = _columns(schema, name, planner.announced)
     _place(planner, item, [f"{alias}.{sql_name}" for sql_name in sql_names])
