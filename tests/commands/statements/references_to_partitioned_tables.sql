@@ -283,3 +283,16 @@ truncate nul;
 update r set id = (id + 10) % 20 where x % 2 = 0;
 select count(*), sum(id), sum(x) from big where id < 10;
 drop table big, nul, r;
+
+-- a referencing table that becomes a partition with its partitions
+create table r (id int primary key) partition by range (id);
+create table r1 partition of r for values from (0) to (10);
+create table f (id int references r) partition by range (id);
+create table f1 partition of f for values from (0) to (10) partition by range (id);
+create table f11 partition of f1 for values from (0) to (5);
+alter table f detach partition f1;
+insert into f1 values (1);
+alter table f attach partition f1 for values from (0) to (10);
+insert into f values (1);
+select conrelid::regclass, confrelid::regclass, conparentid <> 0 as cloned from pg_constraint where contype = 'f' order by conrelid::regclass::text, confrelid::regclass::text;
+drop table f, r;

@@ -77,9 +77,11 @@ def _clones(cursor: Cursor, database: int, oid: int) -> list[int]:
     return [clone for (clone,) in rows(cursor, "SELECT oid FROM hg.pg_constraint WHERE dbid = ? AND conparentid = ?", [database, oid])]
 
 
-def attach(cursor: Cursor, database: int, oid: int, parent: int) -> None:
+def attach(cursor: Cursor, partition: Relation, oid: int, parent: int) -> None:
     """Make the constraint of a partition the clone of its parent's, which has the actions on partitions of the referenced table too."""
-    for clone in _clones(cursor, database, oid):
+    database = partition.database
+    sql = "SELECT oid FROM hg.pg_constraint WHERE dbid = ? AND conparentid = ? AND conrelid = ?"
+    for (clone,) in rows(cursor, sql, [database, oid, partition.oid]):
         drop(cursor, database, clone)
     update(cursor, "pg_constraint", {"dbid": database, "oid": oid}, conparentid=parent, conislocal=False, coninhcount=1)
     foreign_key_trigger.attach(cursor, database, oid, parent)

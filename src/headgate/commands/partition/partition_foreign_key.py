@@ -35,7 +35,7 @@ def clone(transaction: Transaction, parent: Relation, key: ForeignKey, partition
     own = replace(key, relation=child.oid, columns=columns, set_columns=set_columns, parent=key.oid)
     existing = next((candidate for candidate in child.foreign_keys if _is_equal(candidate, own)), None)
     if existing is not None:
-        foreign_key.attach(cursor, child.database, existing.oid, key.oid)
+        foreign_key.attach(cursor, child, existing.oid, key.oid)
         return
     is_used = key.name in used_names(cursor, child)
     created = foreign_key.create(cursor, transaction.engine.catalog.next_oid, child, replace(own, name="" if is_used else key.name))
