@@ -303,6 +303,8 @@ def _refuse_later_definition(node: ParseNode, text: str) -> None:
                 raise _error_at_word(text, message.location, "STORAGE")
             case "ATAlterConstraint" if message.alter_enforceability:
                 raise _error_at_word(text, node.relation.location, "ENFORCED")
+            case "ATAlterConstraint" if message.alter_inheritability and not message.noinherit:
+                raise _error_at_word(text, node.relation.location, "INHERIT")
             case "AlterTableCmd" if _sets_default(message):
                 raise _error_at_word(text, node.relation.location, "DEFAULT")
 

@@ -96,10 +96,18 @@ def root_of(cursor: Cursor, relation: Relation, key: ForeignKey) -> ForeignKey:
     return own.get(oid, key)
 
 
-def clones_of(cursor: Cursor, relation: Relation) -> dict[str, str]:
-    """Return the constraints of a table that are clones for partitions of the referenced tables, each with the name of its parent."""
+def origin_of(cursor: Cursor, database: int, oid: int) -> tuple[str, int]:
+    """Return the constraint of which a clone (oid) is derived, at the top: its name, and the oid of its table."""
+    name, table, parent = rows(
+        cursor, "SELECT conname, conrelid, conparentid FROM hg.pg_constraint WHERE dbid = ? AND oid = ?", [database, oid]
+    )[0]
+    return origin_of(cursor, database, parent) if parent else (name, table)
+
+
+def clones_of(cursor: Cursor, relation: Relation) -> dict[str, int]:
+    """Return the constraints of a table that are clones for partitions of the referenced tables: their oids by name."""
     sql = (
-        "SELECT k.conname, p.conname FROM hg.pg_constraint k JOIN hg.pg_constraint p ON p.dbid = k.dbid AND p.oid = k.conparentid"
+        "SELECT k.conname, k.oid FROM hg.pg_constraint k JOIN hg.pg_constraint p ON p.dbid = k.dbid AND p.oid = k.conparentid"
         " WHERE k.dbid = ? AND k.conrelid = ? AND k.contype = 'f' AND p.conrelid = k.conrelid"
     )
     return dict(rows(cursor, sql, [relation.database, relation.oid]))

@@ -199,6 +199,7 @@ def attach(command: pb.AlterTableCmd, parent: Relation, session: Session, transa
     if child.has_children and inheritance.children(cursor, child):
         raise PostgresError("42809", "cannot attach inheritance parent as partition")
     transaction.own(child)
+    _check_references(cursor, parent, child)
     check_triggers(cursor, child, "a partition", "on partitions")
     _refuse_other_columns(parent, child)
     check_columns(parent, child)
@@ -208,6 +209,17 @@ def attach(command: pb.AlterTableCmd, parent: Relation, session: Session, transa
     branch = partition.load(cursor, child.database, child.oid)
     _check_rows(transaction, branch, 'partition constraint of relation "{}" is violated by some row')
     partition_foreign_key.check(session, transaction, new_keys)
+
+
+def _check_references(cursor: Cursor, parent: Relation, child: Relation) -> None:
+    """Raise an error if the table, or one of its partitions, is referenced by a foreign key of the new parent."""
+    for key in parent.foreign_keys:
+        if key.target == child.oid:
+            message = f'cannot attach table "{child.name}" as a partition because it is referenced by foreign key "{key.name}"'
+            raise PostgresError("0A000", message)
+        if child.oid in relations.ancestors(cursor, child.database, key.target):
+            name = relations.get(cursor, child.database, key.target).name
+            raise PostgresError("55006", f'cannot ALTER TABLE "{name}" because it is being used by active queries in this session')
 
 
 def check_triggers(cursor: Cursor, child: Relation, becoming: str, where: str) -> None:

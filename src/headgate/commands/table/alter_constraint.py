@@ -15,7 +15,7 @@ from headgate.catalog.relation import constraint as constraints
 from headgate.catalog.relation import foreign_key as foreign_keys
 from headgate.catalog.relation import index as indexes
 from headgate.catalog.relation import relation as relations
-from headgate.catalog.relation.relation import ForeignKey, Relation
+from headgate.catalog.relation.relation import ForeignKey
 from headgate.commands import dependency
 from headgate.commands.partition import alter_partition, partition_index
 from headgate.commands.table import foreign_key, rewrite_table, table_definition
@@ -86,6 +86,10 @@ def drop_constraint(alteration: Alteration, command: pb.AlterTableCmd) -> None:
             alteration.transaction, dependants, [subject], alteration.session.notices, cascade=command.behavior == pb.DROP_CASCADE
         )
         alteration.refresh()
+    key = next((candidate for candidate in relation.foreign_keys if candidate.name == command.name), None)
+    if key is not None:  # its triggers are dropped
+        target = relations.get(cursor, relation.database, key.target)
+        alteration.session.deferral.refuse_waiting(cursor, target, "ALTER TABLE")
     if command.name in foreign_keys.clones_of(cursor, relation):
         raise PostgresError("42P16", f'cannot drop inherited constraint "{command.name}" of relation "{relation.name}"')
     is_dropped = alter_partition.drop_constraint(alteration, command.name, missing_ok=command.missing_ok)
@@ -96,9 +100,9 @@ def drop_constraint(alteration: Alteration, command: pb.AlterTableCmd) -> None:
 def _foreign_key(alteration: Alteration, name: str) -> ForeignKey:
     relation = alteration.relation
     key = next((candidate for candidate in relation.foreign_keys if candidate.name == name), None)
-    parent_name = foreign_keys.clones_of(alteration.cursor, relation).get(name) if key is None else None
-    if parent_name is not None:
-        raise _derived(relation, name, parent_name, relation)
+    clone = foreign_keys.clones_of(alteration.cursor, relation).get(name) if key is None else None
+    if clone is not None:
+        raise _derived(alteration, name, clone)
     if key is None:
         other_names = [constraint.name for constraint in relation.checks] + [
             constraint.name for constraint in relation.indexes if constraint.constraint
@@ -112,26 +116,25 @@ def _foreign_key(alteration: Alteration, name: str) -> ForeignKey:
 def alter_constraint(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     """Execute ALTER CONSTRAINT … [NOT] DEFERRABLE, INITIALLY DEFERRED or IMMEDIATE."""
     node = unwrap(getattr(command, "def"))
+    if node.noinherit:
+        raise PostgresError("0A000", "FOREIGN KEY constraints cannot be marked NO INHERIT")
     key = _foreign_key(alteration, node.conname)
     if key.parent:
-        _refuse_clone(alteration, key)
+        raise _derived(alteration, key.name, key.oid)
     foreign_keys.set_deferrable(
         alteration.cursor, alteration.relation.database, key.oid, deferrable=node.deferrable, deferred=node.initdeferred
     )
 
 
-def _refuse_clone(alteration: Alteration, key: ForeignKey) -> None:
-    """Raise XX000 for a constraint that a partition has from its parent (ATExecAlterConstraint)."""
+def _derived(alteration: Alteration, name: str, clone: int) -> PostgresError:
+    """Return the error for a constraint that is the clone (oid) of another (ATExecAlterConstraint)."""
     relation = alteration.relation
-    parent = relations.get(alteration.cursor, relation.database, relation.parent)
-    raise _derived(relation, key.name, next(above.name for above in parent.foreign_keys if above.oid == key.parent), parent)
-
-
-def _derived(relation: Relation, name: str, parent_name: str, parent: Relation) -> PostgresError:
+    origin_name, origin = foreign_keys.origin_of(alteration.cursor, relation.database, clone)
+    origin_table = relations.get(alteration.cursor, relation.database, origin)
     return PostgresError(
         "XX000",
         f'cannot alter constraint "{name}" on relation "{relation.name}"',
-        detail=f'Constraint "{name}" is derived from constraint "{parent_name}" of relation "{parent.name}".',
+        detail=f'Constraint "{name}" is derived from constraint "{origin_name}" of relation "{origin_table.name}".',
         hint="You may alter the constraint it derives from, instead.",
     )
 
