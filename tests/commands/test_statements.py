@@ -10,8 +10,8 @@ from tests.publisher.test_statements import printed
 
 SCRIPTS = sorted((Path(__file__).parent / "statements").glob("*.sql"))
 LONG = {
-    "aggregates_of_catalogs", "alter_table_of_parents", "analysis_before_triggers", "arguments_of_sql_functions", "arithmetic_of_constants",
-    "arithmetic_of_numerics", "by_key", "by_key_of_each_type", "catalog_browsers", "catalogs_beyond_the_catalog", "changes_in_with", "changes_of_children",
+    "actions_of_foreign_keys", "aggregates_of_catalogs", "alter_table_of_parents", "analysis_before_triggers", "arguments_of_sql_functions", "arithmetic_of_constants", "arithmetic_of_numerics",
+    "by_key", "by_key_of_each_type", "catalog_browsers", "catalogs_beyond_the_catalog", "changes_in_with", "changes_of_children",
     "checks_without_inheritance", "column_definitions", "columns_of_function_results", "columns_of_groups", "composite_types", "conditions_of_rows",
     "conflicts_of_partial_indexes", "copy_into_views", "cursors_in_functions", "defaults_of_records", "deferred_triggers",
     "definitions_of_views", "dependencies_on_keys", "dependents_of_functions", "details_of_functions", "domains_of_columns",
