@@ -71,7 +71,7 @@ def test_archive_of_pg_dump_can_be_restored_with_its_rows_and_dumped_again(postg
     tables = postgres.psql(original, "SELECT oid::regclass FROM pg_class WHERE relkind = 'r' AND oid >= 16384 ORDER BY 1").split("\n")
     assert len(tables) > 20
     for table in tables:
-        counted = f"SELECT count(*) FROM ONLY {table}"  # a node's tables inherit nothing
+        counted = f"SELECT count(*) FROM ONLY {table}"  # without the rows of children
         counts = [server.psql(database, counted) for server, database in ((postgres, original), (node, restored), (postgres, back))]
         assert len(set(counts)) == 1, (table, counts)
 
