@@ -6,7 +6,7 @@ name an object which an earlier difference left missing or left behind belong to
 
 from __future__ import annotations
 
-LEAST_SHARE = {"plpgsql": 0.90, "triggers": 0.80}
+LEAST_SHARE = {"plpgsql": 0.90, "triggers": 0.88}
 """The least share of statements with equal output."""
 
 SETUP = {
@@ -50,9 +50,8 @@ KINDS = {
         r"already modified by an operation|from parent where aid|\bparent set val1": (
             "a row that a BEFORE trigger of the statement has changed is changed again instead of being rejected"
         ),
-        r"stmt_trig_on_empty_upd|\bparent\b|\bchild[123]?\b|inheritance|child_row_trig|intercept_insert|dump_(insert|update|delete)|drop function f\(\)": (
-            "INHERITS is not supported: DROP TABLE of parent and child fails, and the next tables of these names are not created"
-        ),
+        r"\bparent\b|\bchild1\b": "foreign keys that reference partitioned tables are not supported",
+        r"child_row_trig": "ROW triggers with transition tables are accepted on a table that inherits",
         r"(?i)^with |\bwcte\b|parted2_stmt_trig|\btable1\b": "the statements of WITH run before the statement",
         r"\bparted(_[12])?\b|parted_trigfunc|parted_trigger": "partition keys that are expressions are not supported",
         r"trg_clone": "a deferrable key has no trigger in pg_trigger",
