@@ -13,6 +13,7 @@ from tests.system.chain import Database, subscribe
 from headgate.verify.explanation import terms
 
 TABLE = "CREATE TABLE o (id int, region text, amount numeric(10,2), note text, PRIMARY KEY (id, region))"
+HEIR = "CREATE TABLE heir () INHERITS (o); INSERT INTO heir VALUES (9, 'eu', 9, 'a row of a child, which is none of its parent')"
 LINES = "SELECT what, publication, present, passes, filter, columns, publish FROM headgate.explain_row('{}', 'o', '{}')"
 
 
@@ -31,9 +32,9 @@ def pair(request: pytest.FixtureRequest, node: Server) -> Iterator[Pair]:
     publisher.sql(
         f"""{TABLE}; INSERT INTO o VALUES (1, 'eu', 10, 'a'), (2, 'us', 200, NULL), (3, 'eu', NULL, 'c');
         CREATE PUBLICATION p FOR TABLE o (id, region, amount) WHERE (region = 'eu' AND (id > 1 OR id < 0));
-        CREATE PUBLICATION q WITH (publish = 'insert, delete')"""
+        CREATE PUBLICATION q WITH (publish = 'insert, delete'); {HEIR}"""
     )
-    lake.sql(TABLE)
+    lake.sql(f"{TABLE}; {HEIR}")
     subscribe(lake, publisher, "s", "p, q")
     yield Pair(publisher, lake)
     lake.unsubscribe()

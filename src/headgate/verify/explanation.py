@@ -29,7 +29,7 @@ from headgate.catalog.relation.relation import Column, Relation
 from headgate.changes.lookup import canonical_array
 from headgate.errors import PostgresError
 from headgate.sql import grammar
-from headgate.sql.names import qualified, quote_ident
+from headgate.sql.names import quote_ident
 from headgate.sql.parser import ParseNode, parse
 from headgate.storage import feed
 from headgate.storage.engine import Engine
@@ -135,12 +135,12 @@ def publications_query(names: Sequence[str], schema: str, name: str, *, knows_fi
     )
 
 
-def explained(ask: Ask, relation: tuple[str, str], where: str, publications: Sequence[MemberTable]) -> Iterator[Explained]:
-    """Yield the rows of the publications. `relation`: schema and name of the table; `where`: the condition that identifies the row."""
+def explained(ask: Ask, source: str, where: str, publications: Sequence[MemberTable]) -> Iterator[Explained]:
+    """Yield the rows of the publications. `source`: the table as FROM names it; `where`: the condition that identifies the row."""
     filters = {member.filter: terms(member.filter) for member in publications if member.filter is not None}
     expressions = list(dict.fromkeys(term for whole, parts in filters.items() for term in (whole, *parts)))
     computed = "".join(f", ({term})::pg_catalog.text" for term in expressions)
-    matching = ask(f"SELECT 1::pg_catalog.text{computed} FROM {qualified(*relation)} WHERE {where} LIMIT 2", len(expressions) + 1)
+    matching = ask(f"SELECT 1::pg_catalog.text{computed} FROM {source} WHERE {where} LIMIT 2", len(expressions) + 1)
     if len(matching) > 1:
         raise PostgresError("21000", "the key names more than one row", hint="Name the columns of a unique key.")
     value = dict(zip(expressions, matching[0][1:], strict=True)) if matching else {}

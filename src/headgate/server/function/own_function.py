@@ -37,7 +37,7 @@ from headgate.storage.transaction.transaction import Transaction
 from headgate.verify.explanation import Cell, Explained, MemberTable, condition, explained, key_values, last_touch, publications_query
 from headgate.verify.publisher import Publisher
 from headgate.verify.verification import Verdict, Verification
-from headgate.walreceiver.connection import PublisherConnection
+from headgate.walreceiver.connection import PublisherConnection, literal
 from headgate.walreceiver.receiver import Limits
 from headgate.walreceiver.remote import array_elements
 
@@ -207,7 +207,7 @@ def explain_row(session: ClientSession, name: str | None, relation: str | None, 
         if publication is None:
             raise PostgresError("42704", f'there is no subscription and no publication "{name}"')
         member = _member(transaction, publication, table)
-        explanations = explained(lambda sql, _: _local(session, transaction, sql), (table.schema, table.name), condition(values), [member])
+        explanations = explained(lambda sql, _: _local(session, transaction, sql), _source(table), condition(values), [member])
     for explanation in explanations:
         *fields, lsn, time, origin = astuple(explanation)
         yield (*fields, lsn, None if time is None else _EPOCH + datetime.timedelta(microseconds=time), origin)
@@ -219,8 +219,7 @@ def _rows_of_subscriber(
     filter_text = condition(values)
     with connected(session, subscription, f"pg_{subscription.oid}_explain", replication=False) as connection:
         yield from _rows_of_publisher(connection, subscription, table, filter_text)
-    name = ("" if table.is_partitioned else "ONLY ") + qualified(table.schema, table.name)
-    rows = _local(session, transaction, f"SELECT 1::pg_catalog.text FROM {name} WHERE {filter_text} LIMIT 1")
+    rows = _local(session, transaction, f"SELECT 1::pg_catalog.text FROM {_source(table)} WHERE {filter_text} LIMIT 1")
     leaves = transaction.reader.leaves(table)
     touch = last_touch(session.node.engine, leaves, values, session.interrupts.check)
     if isinstance(touch, str):
@@ -238,10 +237,17 @@ def _rows_of_publisher(
     query = publications_query(subscription.publications, table.schema, table.name, knows_filters=connection.server_version >= 150000)
     members = [_read(row) for row in connection.query(query, 8)]
     publication_oids = {member.publication for member in members}
-    yield from explained(connection.query, (table.schema, table.name), filter_text, members)
+    name = qualified(table.schema, table.name)
+    is_plain = connection.query(f"SELECT 1 FROM pg_catalog.pg_class WHERE oid = {literal(name)}::pg_catalog.regclass AND relkind = 'r'")
+    yield from explained(connection.query, f"ONLY {name}" if is_plain else name, filter_text, members)
     for name in subscription.publications:
         if name not in publication_oids:
             yield Explained("publication", name, passes=False, columns="the publication does not exist")
+
+
+def _source(table: Relation) -> str:
+    """Return a table as FROM names it, without the tables that inherit from it."""
+    return ("" if table.is_partitioned else "ONLY ") + qualified(table.schema, table.name)
 
 
 def _local(session: ClientSession, transaction: Transaction, sql: str) -> list[list[Cell]]:
