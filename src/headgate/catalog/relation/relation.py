@@ -258,8 +258,8 @@ class Relation:
         return dict(setting.split("=", 1) for setting in self.options).get(name)
 
     def dump(self) -> Dumped:
-        """Return a JSON value that `load` reads."""
-        return asdict(self)
+        """Return a JSON value that `load` reads, without the fields that no stream needs."""
+        return {name: value for name, value in asdict(self).items() if name not in ("has_children", "with_children")}
 
     @classmethod
     def load(cls, value: Dumped) -> Relation:
