@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from headgate.catalog.relation.relation import Relation
@@ -51,7 +52,11 @@ def _late(relation: Relation, changed: pa.Table) -> NDArray[np.bool_]:
 
 
 def _late_by(key: RowKey, old: pa.StructArray, new: pa.StructArray) -> NDArray[np.bool_]:
-    columns = [pa.concat_arrays([before, after.cast(before.type)]) for before, after in zip(key.arrays(old), key.arrays(new), strict=True)]
+    pairs = [(before, after.cast(before.type)) for before, after in zip(key.arrays(old), key.arrays(new), strict=True)]
+    kept = np.logical_and.reduce([np.asarray(pc.fill_null(pc.equal(before, after), fill_value=False)) for before, after in pairs])
+    if bool((kept | np.asarray(new.is_null())).all()):  # no row gets a key, which is the usual case
+        return np.zeros(len(old), np.bool_)
+    columns = [pa.concat_arrays(pair) for pair in pairs]
     has_key = np.logical_and.reduce([np.asarray(column.is_valid()) for column in columns])
     has_key &= np.concatenate([np.asarray(old.is_valid()), np.asarray(new.is_valid())])
     codes, count = net.keys_of(columns).codes, len(old)
