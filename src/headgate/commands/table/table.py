@@ -7,8 +7,8 @@ TABLE … (LIKE t INCLUDING …) replaces the clause by the column definitions a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from postgast import pg_query_pb2 as pb
 
@@ -22,6 +22,7 @@ from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import sequence as sequences
 from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.definition import Definition
+from headgate.catalog.relation.partition import Bound
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.catalog.relation.relation_kind import TABLE_KINDS, RelationKind
 from headgate.catalog.replication import subscription as subscriptions
@@ -35,8 +36,9 @@ from headgate.commands.sequence import sequence
 from headgate.commands.session import Session
 from headgate.commands.table import foreign_key, inheritance, rewrite_table, storage_parameter, table_definition
 from headgate.commands.table import temporary as temporary_tables
+from headgate.commands.table.inheritance import Inherited
 from headgate.commands.table.storage_parameter import LOCATION
-from headgate.commands.table.table_definition import SequenceNeed
+from headgate.commands.table.table_definition import Elements, SequenceNeed
 from headgate.commands.trigger.firing import Firing
 from headgate.errors import PostgresError, not_supported
 from headgate.sql import names
@@ -56,82 +58,116 @@ COMMENTS, CONSTRAINTS, DEFAULTS, GENERATED, IDENTITY, INDEXES = 1 << 0, 1 << 2, 
 """Bits of TableLikeClause.options (CREATE_TABLE_LIKE_*)."""
 
 
+@dataclass(frozen=True)
+class _NewTable:
+    """A table that is about to be created: its statement, and what this names. `sequence_oids`: the sequences that it owns, by column."""
+
+    node: pb.CreateStmt
+    namespace: int
+    is_temporary: bool
+    owner: int
+    options: list[str]
+    parent: Relation | None
+    inherited: Inherited
+    elements: Elements
+    sequence_oids: Mapping[str, int]
+    bound: Bound | None
+
+
 def create(node: pb.CreateStmt, session: Session) -> CommandResult:
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     _refuse_unsupported(node)
     target = node.relation
-    namespace, schema, temporary = _place(node, session, transaction)
+    namespace, schema, is_temporary = _place(node, session, transaction)
     if node.if_not_exists and relations.find_oid(cursor, context.database, schema, target.relname) is not None:
         session.notices.notice(f'relation "{target.relname}" already exists, skipping', sqlstate="42P07")
         return CommandResult("CREATE TABLE")
     options = storage_parameter.read(node.options, "p" if node.HasField("partspec") else "r")
     _check_external(node, options, session)
     node, later = _expand_likes(node, session)
+    table = _read(node, namespace, options, session, transaction, is_temporary=is_temporary)
+    if relations.find_oid(cursor, context.database, schema, target.relname) is not None:
+        raise PostgresError("42P07", f'relation "{target.relname}" already exists')
+    relation = _store(table, session, transaction)
+    _complete(table, relation, session, transaction)
+    for text in later:
+        [statement] = parse(text)
+        session.parts.run_statement(statement.node, session)
+    transaction.catalog_changed(history.touched(relations.get(cursor, context.database, relation.oid)))
+    return CommandResult("CREATE TABLE")
+
+
+def _read(
+    node: pb.CreateStmt, namespace: int, options: list[str], session: Session, transaction: Transaction, *, is_temporary: bool
+) -> _NewTable:
+    """Look up what the statement names, and create the sequences of its columns, which their defaults may name."""
+    cursor, context, name = transaction.cursor, session.context, node.relation.relname
     parent = partition.parent_of(node, session, transaction) if node.HasField("partbound") else None
     inherited = inheritance.of_statement(node, session, transaction)
     owner = privilege.used_role(cursor, context.user)
     sequence_oids: dict[str, int] = {}
 
     def create_sequences(needs: Sequence[SequenceNeed]) -> None:
-        sequence_oids.update(_create_sequences(needs, target.relname, namespace, owner, transaction))
+        sequence_oids.update(_create_sequences(needs, name, namespace, owner, transaction))
 
-    elements = table_definition.read(
-        node.table_elts, target.relname, cursor, context.database, context.forms, parent.columns if parent else inherited, create_sequences
-    )
-    if relations.find_oid(cursor, context.database, schema, target.relname) is not None:
-        raise PostgresError("42P07", f'relation "{target.relname}" already exists')
-    key = partition.key(node.partspec, elements.columns, cursor) if node.HasField("partspec") else None
-    bound = partition.new_bound(node.partbound, target.relname, parent, session, transaction) if parent else None
+    above = parent.columns if parent else inherited
+    elements = table_definition.read(node.table_elts, name, cursor, context.database, context.forms, above, create_sequences)
+    bound = partition.new_bound(node.partbound, name, parent, session, transaction) if parent else None
     for declared in elements.foreign_keys:
         foreign_key.use_target(declared, session, transaction)
+    return _NewTable(node, namespace, is_temporary, owner, options, parent, inherited, elements, sequence_oids, bound)
+
+
+def _store(table: _NewTable, session: Session, transaction: Transaction) -> Relation:
+    """Write the rows of the catalogs, and make the table's folder. Its keys follow in `_complete`."""
+    cursor, context, node, elements = transaction.cursor, session.context, table.node, table.elements
+    key = partition.key(node.partspec, elements.columns, cursor) if node.HasField("partspec") else None
     serial = {need.column for need in elements.sequences if not need.identity}
     columns = [
-        replace(column, default=sequences.next_value(sequence_oids[column.name])) if column.name in serial else column
+        replace(column, default=sequences.next_value(table.sequence_oids[column.name])) if column.name in serial else column
         for column in elements.columns
     ]
-    above = [(check, parent) for check in parent.checks] if parent else list(inherited.checks.values())
-    relation = definition.create(
-        cursor,
-        transaction.engine.catalog.next_oid,
-        context.database,
-        Definition(
-            namespace, target.relname, columns, owner, kind=RelationKind.PARTITIONED_TABLE if key else RelationKind.TABLE,
-            persistence="t" if temporary else target.relpersistence or "p",
-            checks=inheritance.merged_checks(above, elements.checks, columns, target.relname, session.notices), partition_key=key,
-            options=options,
-        ),
+    above = [(check, table.parent) for check in table.parent.checks] if table.parent else list(table.inherited.checks.values())
+    name = node.relation.relname
+    new = Definition(
+        table.namespace, name, columns, table.owner, kind=RelationKind.PARTITIONED_TABLE if key else RelationKind.TABLE,
+        persistence="t" if table.is_temporary else node.relation.relpersistence or "p", partition_key=key, options=table.options,
+        checks=inheritance.merged_checks(above, elements.checks, columns, name, session.notices),
     )  # fmt: skip
+    relation = definition.create(cursor, transaction.engine.catalog.next_oid, context.database, new)
     if key is not None:
         catalog_partition.write_ancestors(cursor, context.database)
     for need in elements.sequences:
         column = relation.column(need.column)
         assert column is not None
-        sequence.own(cursor, context.database, sequence_oids[need.column], relation.oid, column.attnum, identity=bool(need.identity))
-    if inherited.parents:
-        inherited.record(cursor, relation, [check.name for check in elements.checks if check.name])
+        sequence.own(cursor, context.database, table.sequence_oids[need.column], relation.oid, column.attnum, identity=bool(need.identity))
+    if table.inherited.parents:
+        table.inherited.record(cursor, relation, [check.name for check in elements.checks if check.name])
     if relation.kind == RelationKind.TABLE:
         transaction.ddl.create(relation)
-    if parent is not None and bound is not None:
+    return relation
+
+
+def _complete(table: _NewTable, relation: Relation, session: Session, transaction: Transaction) -> None:
+    """Make the table a partition, check the rows of an external one, and add keys, default privileges and foreign keys."""
+    cursor, database = transaction.cursor, session.context.database
+    if table.parent is not None and table.bound is not None:
         with rendering.running(session, transaction):
-            partition.join(transaction, parent, relation, bound)
-        relation = relations.get(cursor, context.database, relation.oid)
+            partition.join(transaction, table.parent, relation, table.bound)
+        relation = relations.get(cursor, database, relation.oid)
     is_external = relation.option(storage_parameter.LOCATION) is not None
     if is_external:
         check_external_rows(session, transaction, relation)
-    for index_key in elements.keys:
+    for index_key in table.elements.keys:
         partition_index.add(transaction, relation, index_key)
-        relation = relations.get(cursor, context.database, relation.oid)
-    default_privilege.apply_default(cursor, relation, context.user)
-    if temporary:
-        temporary_tables.at_commit(session, transaction, relation, _ON_COMMIT.get(node.oncommit, temporary_tables.PRESERVE))
-    for declared in elements.foreign_keys:
-        foreign_key.add(declared, relations.get(cursor, context.database, relation.oid), session, transaction, check=is_external)
-    for text in later:
-        [statement] = parse(text)
-        session.parts.run_statement(statement.node, session)
-    transaction.catalog_changed(history.touched(relations.get(cursor, context.database, relation.oid)))
-    return CommandResult("CREATE TABLE")
+        relation = relations.get(cursor, database, relation.oid)
+    default_privilege.apply_default(cursor, relation, session.context.user)
+    if table.is_temporary:
+        at_commit = _ON_COMMIT.get(table.node.oncommit, temporary_tables.PRESERVE)
+        temporary_tables.at_commit(session, transaction, relation, at_commit)
+    for declared in table.elements.foreign_keys:
+        foreign_key.add(declared, relations.get(cursor, database, relation.oid), session, transaction, check=is_external)
 
 
 def _place(node: pb.CreateStmt, session: Session, transaction: Transaction) -> tuple[int, str, bool]:
