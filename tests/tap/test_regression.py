@@ -105,7 +105,7 @@ def run_file(file: str, node: Server, tmp_path: Path) -> tuple[str, str, str]:
     return script, expected, results.read_text()
 
 
-@pytest.mark.parametrize("file", ["plpgsql", "triggers"])
+@pytest.mark.parametrize("file", ["foreign_key", "plpgsql", "triggers"])
 def test_most_statements_of_a_file_print_what_postgresql_prints(file: str, own_node: Callable[..., Server], tmp_path: Path) -> None:
     answers = answers_by_statement(*run_file(file, own_node(), tmp_path))
     different = [answer for answer in answers if not answer.is_equal]
