@@ -135,3 +135,38 @@ SELECT tableoid = 'c1x'::regclass AS c, a FROM p ORDER BY a;
 SELECT a FROM p WHERE tableoid = 'c1x'::regclass;
 DELETE FROM p USING c1x WHERE c1x.a = p.a;
 SELECT a FROM p;
+select relname from pg_class where relname ~ '^temp_parted_oncommit_test'
+  order by relname;
+drop table temp_parted_oncommit_test;
+
+-- Check dependencies between ON COMMIT actions with inheritance trees.
+-- Using ON COMMIT DROP on a parent removes the whole set.
+begin;
+create temp table temp_inh_oncommit_test (a int) on commit drop;
+create temp table temp_inh_oncommit_test1 ()
+  inherits(temp_inh_oncommit_test) on commit delete rows;
+insert into temp_inh_oncommit_test1 values (1);
+commit;
+-- no relations remain in this case
+select relname from pg_class where relname ~ '^temp_inh_oncommit_test';
+-- Data on the parent is removed, and the child goes away.
+begin;
+create temp table temp_inh_oncommit_test (a int) on commit delete rows;
+create temp table temp_inh_oncommit_test1 ()
+  inherits(temp_inh_oncommit_test) on commit drop;
+insert into temp_inh_oncommit_test1 values (1);
+insert into temp_inh_oncommit_test values (1);
+commit;
+select * from temp_inh_oncommit_test;
+-- one relation remains
+select relname from pg_class where relname ~ '^temp_inh_oncommit_test';
+drop table temp_inh_oncommit_test;
+
+CREATE TEMP TABLE tpa (a int);
+CREATE TEMP TABLE tpb (b int) INHERITS (tpa);
+INSERT INTO tpb VALUES (1, 2);
+SELECT * FROM tpa;
+UPDATE tpa SET a = 5;
+SELECT * FROM tpb;
+DISCARD TEMP;
+SELECT count(*) FROM pg_inherits WHERE inhparent > 16384 AND inhparent::regclass::text LIKE '%tpa%';

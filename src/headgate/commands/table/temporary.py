@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from headgate.catalog import namespace
 from headgate.catalog.physical import rows
+from headgate.catalog.relation import inheritance, removal
 from headgate.catalog.relation import relation as relations
-from headgate.catalog.relation import removal
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import NAMED_KINDS, TABLE_KINDS
 from headgate.catalog.session import SessionContext
@@ -29,10 +29,16 @@ PRESERVE, DELETE_ROWS, DROP = 0, 1, 2
 def at_commit(session: Session, transaction: Transaction, relation: Relation, what: int) -> None:
     """Register the ON COMMIT action of a new temporary table, which runs at the end of each transaction."""
     if what == DROP:
-        session.deferral.at_end(relation.oid, lambda: _drop(transaction, [relation]))
+        session.deferral.at_end(relation.oid, lambda: _drop_with_children(transaction, relation))
     elif what == DELETE_ROWS:
         session.context.emptied_at_commit.add(relation.oid)
         temporary_schema.touched(session, transaction, relation)
+
+
+def _drop_with_children(transaction: Transaction, relation: Relation) -> None:
+    current = relations.find(transaction.cursor, relation.database, relation.oid)
+    if current is not None:
+        _drop(transaction, [*inheritance.below(transaction.cursor, current), current])
 
 
 def drop_all(engine: Engine, context: SessionContext) -> None:
