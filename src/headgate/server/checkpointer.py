@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 5.0
 LOCK_SECONDS = 0.1
-"""The interval at which the wait for another checkpoint calls `check`."""
+"""The interval at which the waits for another checkpoint and for the table of the log call `check`."""
+LISTED_LOOKS = 30
+"""The number of these intervals for which a checkpoint waits for the table of the log."""
 MEGABYTE = 1 << 20
 
 
@@ -102,8 +104,17 @@ class Checkpointer(Supervised):
                 node.slots.invalidate_idle(timeout)
             node.slots.persist_all()  # includes slots confirmed shortly after the last checkpoint, whose idle streams do not persist them
             self._write_due(check)
+            self._await_log_table(check)
             self._cleaner.clean(node.engine.claim_removal(), node.settings.integer("file_retention"))
             node.catalog.checkpoint(0)
+
+    def _await_log_table(self, check: Callable[[], None]) -> None:
+        """Wait a short time for the table of the log: only entries that it has can be removed."""
+        end = self._node.engine.log.end
+        for _ in range(LISTED_LOOKS):
+            if self._node.log_table.wait(end, LOCK_SECONDS):
+                return
+            check()
 
     def _write_due(self, check: Callable[[], None]) -> None:
         """Write the due checkpoints of the tables' logs, unless that would wait for executors. Nothing else here needs executors."""

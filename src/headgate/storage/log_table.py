@@ -21,6 +21,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import threading
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -87,6 +88,12 @@ class LogTable(Supervised):
         """The paths of tables that exist according to their last row."""
         self.written = Lsn(0)
         """The position up to which the table has been written."""
+        self._moved = threading.Condition()
+
+    def wait(self, lsn: Lsn, seconds: float) -> bool:
+        """Wait until the table has the entries up to this position. Return whether it has them."""
+        with self._moved:
+            return self._moved.wait_for(lambda: self.written >= lsn, seconds)
 
     def stop(self) -> None:
         """Write the committed entries, and end the thread."""
@@ -129,7 +136,9 @@ class LogTable(Supervised):
             with step(Step.LOG_TABLE):
                 state = self._commit(state, [parquet.write(self._table.path, rows, {})])
             state = self._compact(state)
-        self._state, self.written = state, end
+        with self._moved:
+            self._state, self.written = state, end
+            self._moved.notify_all()
 
     def _open_or_create(self) -> TableState:
         """Return the table's state. Create it again if it cannot be read or goes further than the log."""
