@@ -59,12 +59,20 @@ COMMENTS, CONSTRAINTS, DEFAULTS, GENERATED, IDENTITY, INDEXES = 1 << 0, 1 << 2, 
 
 
 @dataclass(frozen=True)
+class _Place:
+    """The schema in which a table is created: its oid and name."""
+
+    namespace: int
+    schema: str
+    is_temporary: bool
+
+
+@dataclass(frozen=True)
 class _NewTable:
     """A table that is about to be created: its statement, and what this names. `sequence_oids`: the sequences that it owns, by column."""
 
     node: pb.CreateStmt
-    namespace: int
-    is_temporary: bool
+    place: _Place
     owner: int
     options: list[str]
     parent: Relation | None
@@ -79,16 +87,14 @@ def create(node: pb.CreateStmt, session: Session) -> CommandResult:
     cursor, context = transaction.cursor, session.context
     _refuse_unsupported(node)
     target = node.relation
-    namespace, schema, is_temporary = _place(node, session, transaction)
-    if node.if_not_exists and relations.find_oid(cursor, context.database, schema, target.relname) is not None:
+    place = _place(node, session, transaction)
+    if node.if_not_exists and relations.find_oid(cursor, context.database, place.schema, target.relname) is not None:
         session.notices.notice(f'relation "{target.relname}" already exists, skipping', sqlstate="42P07")
         return CommandResult("CREATE TABLE")
     options = storage_parameter.read(node.options, "p" if node.HasField("partspec") else "r")
     _check_external(node, options, session)
     node, later = _expand_likes(node, session)
-    table = _read(node, namespace, options, session, transaction, is_temporary=is_temporary)
-    if relations.find_oid(cursor, context.database, schema, target.relname) is not None:
-        raise PostgresError("42P07", f'relation "{target.relname}" already exists')
+    table = _read(node, place, options, session, transaction)
     relation = _store(table, session, transaction)
     _complete(table, relation, session, transaction)
     for text in later:
@@ -98,9 +104,7 @@ def create(node: pb.CreateStmt, session: Session) -> CommandResult:
     return CommandResult("CREATE TABLE")
 
 
-def _read(
-    node: pb.CreateStmt, namespace: int, options: list[str], session: Session, transaction: Transaction, *, is_temporary: bool
-) -> _NewTable:
+def _read(node: pb.CreateStmt, place: _Place, options: list[str], session: Session, transaction: Transaction) -> _NewTable:
     """Look up what the statement names, and create the sequences of its columns, which their defaults may name."""
     cursor, context, name = transaction.cursor, session.context, node.relation.relname
     parent = partition.parent_of(node, session, transaction) if node.HasField("partbound") else None
@@ -109,14 +113,16 @@ def _read(
     sequence_oids: dict[str, int] = {}
 
     def create_sequences(needs: Sequence[SequenceNeed]) -> None:
-        sequence_oids.update(_create_sequences(needs, name, namespace, owner, transaction))
+        sequence_oids.update(_create_sequences(needs, name, place.namespace, owner, transaction))
 
     above = parent.columns if parent else inherited
     elements = table_definition.read(node.table_elts, name, cursor, context.database, context.forms, above, create_sequences)
+    if relations.find_oid(cursor, context.database, place.schema, name) is not None:
+        raise PostgresError("42P07", f'relation "{name}" already exists')
     bound = partition.new_bound(node.partbound, name, parent, session, transaction) if parent else None
     for declared in elements.foreign_keys:
         foreign_key.use_target(declared, session, transaction)
-    return _NewTable(node, namespace, is_temporary, owner, options, parent, inherited, elements, sequence_oids, bound)
+    return _NewTable(node, place, owner, options, parent, inherited, elements, sequence_oids, bound)
 
 
 def _store(table: _NewTable, session: Session, transaction: Transaction) -> Relation:
@@ -131,8 +137,8 @@ def _store(table: _NewTable, session: Session, transaction: Transaction) -> Rela
     above = [(check, table.parent) for check in table.parent.checks] if table.parent else list(table.inherited.checks.values())
     name = node.relation.relname
     new = Definition(
-        table.namespace, name, columns, table.owner, kind=RelationKind.PARTITIONED_TABLE if key else RelationKind.TABLE,
-        persistence="t" if table.is_temporary else node.relation.relpersistence or "p", partition_key=key, options=table.options,
+        table.place.namespace, name, columns, table.owner, kind=RelationKind.PARTITIONED_TABLE if key else RelationKind.TABLE,
+        persistence="t" if table.place.is_temporary else node.relation.relpersistence or "p", partition_key=key, options=table.options,
         checks=inheritance.merged_checks(above, elements.checks, columns, name, session.notices),
     )  # fmt: skip
     relation = definition.create(cursor, transaction.engine.catalog.next_oid, context.database, new)
@@ -163,15 +169,15 @@ def _complete(table: _NewTable, relation: Relation, session: Session, transactio
         partition_index.add(transaction, relation, index_key)
         relation = relations.get(cursor, database, relation.oid)
     default_privilege.apply_default(cursor, relation, session.context.user)
-    if table.is_temporary:
+    if table.place.is_temporary:
         at_commit = _ON_COMMIT.get(table.node.oncommit, temporary_tables.PRESERVE)
         temporary_tables.at_commit(session, transaction, relation, at_commit)
     for declared in table.elements.foreign_keys:
         foreign_key.add(declared, relations.get(cursor, database, relation.oid), session, transaction, check=is_external)
 
 
-def _place(node: pb.CreateStmt, session: Session, transaction: Transaction) -> tuple[int, str, bool]:
-    """Return (oid, name) of the schema in which CREATE TABLE creates its table, and whether the table is temporary."""
+def _place(node: pb.CreateStmt, session: Session, transaction: Transaction) -> _Place:
+    """Return the schema of the new table. Raise an error if the role must not create a table there."""
     cursor, context, target = transaction.cursor, session.context, node.relation
     temporary = temporary_schema.wanted(target)
     if temporary:
@@ -190,7 +196,7 @@ def _place(node: pb.CreateStmt, session: Session, transaction: Transaction) -> t
             f'permission denied to create "pg_catalog.{target.relname}"',
             detail="System catalog modifications are currently disallowed.",
         )
-    return namespace, schema, temporary
+    return _Place(namespace, schema, temporary)
 
 
 def _create_sequences(needs: Sequence[SequenceNeed], table: str, namespace: int, owner: int, transaction: Transaction) -> dict[str, int]:
