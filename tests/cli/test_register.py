@@ -44,6 +44,7 @@ print(sorted(tuple(row) for row in spark.sql(query).collect()))
 """
 """A user's program that has Spark and the metastore, and does not use headgate."""
 
+ROOT = Path(__file__).parents[2]
 ID = {"name": "id", "type": "integer", "nullable": True, "metadata": {}}
 """A column as Delta's schema has it."""
 
@@ -130,15 +131,9 @@ def unity(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if checkout is None:
         pytest.skip("UNITY_CATALOG_CHECKOUT does not name a checkout of Unity Catalog v0.5.1")
     folder, port = tmp_path_factory.mktemp("unity"), free_port()
-    build = [
-        "mvn",
-        "-q",
-        "-B",
-        "-f",
-        str(Path(__file__).parent / "unity/pom.xml"),
-        f"-Dcheckout={checkout}",
-        f"-Doutput={folder / 'built'}",
-    ]
+    # not ~/.m2: Spark's resolver of packages looks there, and fails for an artifact of which only the POM is there
+    properties = {"checkout": checkout, "output": folder / "built", "maven.repo.local": ROOT / ".setup/unity-maven"}
+    build = ["mvn", "-q", "-B", "-f", str(ROOT / "tests/cli/unity/pom.xml"), *(f"-D{name}={value}" for name, value in properties.items())]
     classpath = folder / "classpath"
     subprocess.run([*build, "compile", "dependency:build-classpath", f"-Dmdep.outputFile={classpath}"], check=True, stdout=sys.stderr)
     shutil.copytree(Path(checkout) / "etc", folder / "etc")  # its settings, relative to its working folder
