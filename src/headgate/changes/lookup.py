@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import re
 import threading
 from collections import OrderedDict
@@ -371,12 +372,9 @@ def _query(
     held, left = _held(state, key, places, keys)
     parts = [_in_held(state, row, place, file, keys, most) for place, file in held.items()]
     if most is None and _is_plain(key, keys):
-        for place, name in list(left.items()):
-            if keys.num_rows * LARGE_SHARE >= file_action.records(state.files[name]) and (
-                found := _in_groups(state, key, row, place, keys)
-            ):
-                parts += found
-                del left[place]
+        whole = _in_whole_files(state, key, row, left, keys)
+        parts += itertools.chain.from_iterable(whole.values())
+        left = {place: name for place, name in left.items() if place not in whole}
     if left or not parts:
         parts.append(_in_files(table, state, key, row, left, keys, most))
     return pa.concat_tables(parts)
@@ -396,6 +394,13 @@ def _held(state: TableState, key: RowKey, places: Mapping[str, str], keys: pa.Ta
 def _is_plain(key: RowKey, keys: pa.Table) -> bool:
     """Return whether the key is one column whose stored values can be compared, and none of the wanted keys is NULL."""
     return len(key.names) == 1 and key.exact[0] and not keys["k0"].null_count
+
+
+def _in_whole_files(state: TableState, key: RowKey, row: pa.Schema, places: Mapping[str, str], keys: pa.Table) -> dict[str, list[pa.Table]]:
+    """Return the results of `_query` for those of the files of which a large share of the rows is wanted, by the files' places."""
+    wanted = [place for place, name in places.items() if keys.num_rows * LARGE_SHARE >= file_action.records(state.files[name])]
+    found = {place: _in_groups(state, key, row, place, keys) for place in wanted}
+    return {place: parts for place, parts in found.items() if parts}
 
 
 def _in_groups(state: TableState, key: RowKey, row: pa.Schema, place: str, keys: pa.Table) -> list[pa.Table] | None:

@@ -161,7 +161,7 @@ def _table_plan(
 
 def _is_for_tasks(planner: Planner, relation: Relation) -> bool:
     state, _ = planner.transaction.reader.shown(relation)
-    return state.rows > planner.transaction.engine.small_batch_rows and len(copy_lines.parts_of(state)) > 1
+    return state.rows > planner.transaction.engine.small_batch_rows and (len(state.files) > 1 or state.rows > copy_lines.PART_ROWS)
 
 
 def _by_tasks(planner: Planner, relation: Relation, names: Sequence[str], encoder: RowEncoder) -> Iterator[pa.Array]:

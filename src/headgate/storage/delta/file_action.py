@@ -6,6 +6,7 @@ access.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import time
@@ -30,7 +31,12 @@ _PART = re.compile(r"(?:part|cdc)-(\d+)-")
 def records(add: Action) -> int:
     """Return the number of rows in the file of an `add` action, including those in its deletion vector."""
     stats = add.get("stats")
-    return int(json.loads(stats).get("numRecords", 0)) if stats else 0
+    return _records(stats) if stats else 0
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _records(stats: str) -> int:
+    return int(json.loads(stats).get("numRecords", 0))
 
 
 def is_counted(add: Action) -> bool:
