@@ -57,7 +57,9 @@ class UnityCatalog:
 
     def create_schema(self, name: str, source: str) -> None:
         """See `ExternalCatalog`."""
-        if name not in {schema["name"] for schema in self._pages("schemas", catalog_name=self._catalog)}:
+        try:
+            self._request("GET", f"schemas/{quote(f'{self._catalog}.{name}')}")
+        except _Missing:
             self._request("POST", "schemas", {"name": name, "catalog_name": self._catalog, "properties": {SOURCE: source}})
 
     def put(self, table: ExternalTable, *, exists: bool) -> None:
