@@ -44,8 +44,8 @@ def measure(node: DemoServer, rows: int, runs: int) -> Figures:
         with spark_source.session() as spark:
             spark_source.read_seconds(spark, side, "none", (start, end), max(spark_source.TASKS))  # start the workers
             for tasks in spark_source.TASKS:
-                seconds = [spark_source.read_seconds(spark, side, "none", (start, end), tasks) for _ in range(runs)]
-                rates[f"by Spark, {tasks} tasks"] = [rows / each for each in seconds]
+                all_seconds = [spark_source.read_seconds(spark, side, "none", (start, end), tasks) for _ in range(runs)]
+                rates[f"by Spark, {tasks} tasks"] = [rows / seconds for seconds in all_seconds]
             return Figures(rates, spark_source.restart_seconds(spark, side, "none", runs))
 
 
