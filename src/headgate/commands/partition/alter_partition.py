@@ -198,10 +198,7 @@ def add_column(alteration: Alteration, column: Column) -> None:
 def _merge_column(child: Alteration, existing: Column, column: Column) -> None:
     """Let a child inherit a column that it has. Raise 42804 or 42P21 if it has another type or collation."""
     name, table = column.name, child.relation
-    if (existing.type_oid, existing.typmod) != (column.type_oid, column.typmod):
-        raise PostgresError("42804", f'child table "{table.name}" has different type for column "{name}"')
-    if existing.collation != column.collation:
-        raise PostgresError("42P21", f'child table "{table.name}" has different collation for column "{name}"')
+    partitions.check_type(table, existing, column)
     count, is_local = inheritance.column_origin(child.cursor, table, name)
     inheritance.set_column_origin(child.cursor, table, name, (count + 1, is_local))
     child.session.notices.notice(f'merging definition of column "{name}" for child "{table.name}"')
@@ -258,12 +255,7 @@ def _merge_check(child: Alteration, own: Check, check: Check) -> None:
     relation = child.relation
     if own.expression != check.expression:
         raise PostgresError("42710", f'constraint "{check.name}" for relation "{relation.name}" already exists')
-    if own.no_inherit:
-        message = f'constraint "{check.name}" conflicts with non-inherited constraint on relation "{relation.name}"'
-        raise PostgresError("42P17", message)
-    if check.validated and not own.validated:
-        message = f'constraint "{check.name}" conflicts with NOT VALID constraint on relation "{relation.name}"'
-        raise PostgresError("42P17", message)
+    partitions.refuse_weaker(own, check, f'relation "{relation.name}"')
     child.session.notices.notice(f'merging constraint "{check.name}" with inherited definition')
     count, is_local = inheritance.check_origin(child.cursor, relation, check.name)
     inheritance.set_check_origin(child.cursor, relation, check.name, (1, False) if relation.parent else (count + 1, is_local))

@@ -23,7 +23,7 @@ from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.constraint import NewCheck
 from headgate.catalog.relation.partition import WORDS, Bound, Branch, Edge, Strategy, edges, infinite
-from headgate.catalog.relation.relation import Column, ForeignKey, PartitionKey, Relation
+from headgate.catalog.relation.relation import Check, Column, ForeignKey, PartitionKey, Relation
 from headgate.catalog.relation.relation_kind import TABLE_KINDS, RelationKind
 from headgate.commands import lookup, privilege, stored_expression
 from headgate.commands.partition import partition_constraint, partition_foreign_key, partition_index
@@ -251,16 +251,21 @@ def check_columns(parent: Relation, child: Relation) -> None:
         own = child.column(column.name)
         if own is None:
             raise PostgresError("42804", f'child table is missing column "{column.name}"')
-        if (own.type_oid, own.typmod) != (column.type_oid, column.typmod):
-            raise PostgresError("42804", f'child table "{child.name}" has different type for column "{column.name}"')
-        if own.collation != column.collation:
-            raise PostgresError("42P21", f'child table "{child.name}" has different collation for column "{column.name}"')
+        check_type(child, own, column)
         if column.not_null and not own.not_null:
             raise PostgresError("42804", f'column "{column.name}" in child table must be marked NOT NULL')
         if column.generated is not None and own.generated is None:
             raise PostgresError("42804", f'column "{column.name}" in child table must be a generated column')
         if column.generated is not None and own.generated != column.generated:
             raise PostgresError("42804", f'column "{column.name}" in child table has a conflicting generation expression')
+
+
+def check_type(child: Relation, own: Column, column: Column) -> None:
+    """Raise 42804 or 42P21 unless a column of a table has the type and the collation of its parent's column."""
+    if (own.type_oid, own.typmod) != (column.type_oid, column.typmod):
+        raise PostgresError("42804", f'child table "{child.name}" has different type for column "{column.name}"')
+    if own.collation != column.collation:
+        raise PostgresError("42P21", f'child table "{child.name}" has different collation for column "{column.name}"')
 
 
 def check_constraints(parent: Relation, child: Relation) -> None:
@@ -273,12 +278,15 @@ def check_constraints(parent: Relation, child: Relation) -> None:
             raise PostgresError("42804", f'child table is missing constraint "{check.name}"')
         if own.expression != check.expression:
             raise PostgresError("42804", f'child table "{child.name}" has different definition for check constraint "{check.name}"')
-        if own.no_inherit:
-            message = f'constraint "{check.name}" conflicts with non-inherited constraint on child table "{child.name}"'
-            raise PostgresError("42P17", message)
-        if check.validated and not own.validated:
-            message = f'constraint "{check.name}" conflicts with NOT VALID constraint on child table "{child.name}"'
-            raise PostgresError("42P17", message)
+        refuse_weaker(own, check, f'child table "{child.name}"')
+
+
+def refuse_weaker(own: Check, check: Check, table: str) -> None:
+    """Raise 42P17 if a CHECK constraint of a table is NO INHERIT, or NOT VALID unlike that of its parent. `table`: as messages name it."""
+    if own.no_inherit:
+        raise PostgresError("42P17", f'constraint "{check.name}" conflicts with non-inherited constraint on {table}')
+    if check.validated and not own.validated:
+        raise PostgresError("42P17", f'constraint "{check.name}" conflicts with NOT VALID constraint on {table}')
 
 
 def detach(command: pb.AlterTableCmd, parent: Relation, session: Session, transaction: Transaction) -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from headgate.catalog.physical import Cursor, rows
 from headgate.catalog.relation import index as indexes
-from headgate.catalog.relation import object_name, partition, removal
+from headgate.catalog.relation import inheritance, object_name, partition, removal
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.index import IndexKey
 from headgate.catalog.relation.relation import Column, Index, Relation
@@ -112,10 +112,7 @@ def _choose_name(cursor: Cursor, relation: Relation, key: IndexKey) -> str:
 
 def children(cursor: Cursor, relation: Relation) -> list[Relation]:
     """Return the partitions directly below a table. A table that is not partitioned has none."""
-    if not relation.is_partitioned:
-        return []
-    sql = "SELECT inhrelid FROM hg.pg_inherits WHERE dbid = ? AND inhparent = ? ORDER BY inhrelid"
-    return relations.load_many(cursor, relation.database, [oid for (oid,) in rows(cursor, sql, [relation.database, relation.oid])])
+    return inheritance.children(cursor, relation) if relation.is_partitioned else []
 
 
 def drop(cursor: Cursor, relation: Relation, index: int) -> None:

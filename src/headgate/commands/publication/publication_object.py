@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import hold
-from headgate.catalog.physical import Cursor, run
-from headgate.catalog.relation import relation as relations
+from headgate.catalog.physical import Cursor
+from headgate.catalog.relation import inheritance
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import INDEX_KINDS, TABLE_KINDS, RelationKind
 from headgate.catalog.session import SessionContext
@@ -78,7 +78,7 @@ def open_tables(nodes: Iterable[pb.PublicationTable], cursor: Cursor, context: S
             continue
         tables[relation.oid] = TableObject(relation, where, columns)
         if node.relation.inh and not relation.is_partitioned:
-            for child in _children(cursor, context.database, relation.oid):
+            for child in inheritance.below(cursor, relation):
                 earlier = tables.get(child.oid)
                 if earlier is not None:
                     _refuse_conflict(relation, earlier, where, columns)
@@ -92,21 +92,6 @@ def _refuse_conflict(relation: Relation, known: TableObject, where: ParseNode | 
         raise PostgresError("42710", f'conflicting or redundant WHERE clauses for table "{relation.name}"')
     if columns is not None or known.column_names is not None:
         raise PostgresError("42710", f'conflicting or redundant column lists for table "{relation.name}"')
-
-
-def _children(cursor: Cursor, database: int, parent: int) -> list[Relation]:
-    reached: list[int] = []
-    waiting = [parent]
-    while waiting:
-        current = waiting.pop(0)
-        rows = run(
-            cursor, "SELECT inhrelid FROM hg.pg_inherits WHERE dbid = ? AND inhparent = ? ORDER BY inhrelid", [database, current]
-        ).fetchall()
-        for (oid,) in rows:
-            if oid not in reached:
-                reached.append(oid)
-                waiting.append(oid)
-    return [relations.get(cursor, database, oid) for oid in reached]
 
 
 def bind_filters(tables: Iterable[TableObject], via_root: bool, forms: TextSettings, is_users: Callable[[pb.FuncCall], bool]) -> None:

@@ -8,13 +8,12 @@ from __future__ import annotations
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.relation import inheritance
-from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import TABLE_KINDS
 from headgate.commands import lookup, privilege
 from headgate.commands.partition import partition
 from headgate.commands.table.alteration import Alteration
-from headgate.commands.table.inheritance import refuse_whole_row
+from headgate.commands.table.inheritance import named_parent, refuse_temporary, refuse_whole_row
 from headgate.errors import PostgresError, not_supported
 from headgate.sql.parser import unwrap
 
@@ -25,7 +24,7 @@ def inherit(alteration: Alteration, command: pb.AlterTableCmd) -> None:
         raise PostgresError("42809", "cannot change inheritance of a partition")
     if child.is_partitioned:
         raise PostgresError("42809", "cannot change inheritance of partitioned table")
-    parent = _parent(alteration, command)
+    parent = named_parent(unwrap(getattr(command, "def")), alteration.session, alteration.transaction)
     _check_parent(alteration, parent)
     if parent.oid in {child.oid, *(table.oid for table in inheritance.below(cursor, child))}:
         raise PostgresError("42P07", "circular inheritance not allowed", detail=f'"{parent.name}" is already a child of "{child.name}".')
@@ -42,17 +41,11 @@ def disinherit(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     cursor, child = alteration.cursor, alteration.relation
     if child.parent:
         raise PostgresError("42809", "cannot change inheritance of a partition")
-    parent = _parent(alteration, command)
+    parent = named_parent(unwrap(getattr(command, "def")), alteration.session, alteration.transaction)
     if parent.oid not in inheritance.parents(cursor, child):
         raise PostgresError("42P01", f'relation "{parent.name}" is not a parent of relation "{child.name}"')
     inheritance.remove_parent(cursor, child, parent)
     _count(alteration, parent, -1)
-
-
-def _parent(alteration: Alteration, command: pb.AlterTableCmd) -> Relation:
-    parent = lookup.target(alteration.cursor, alteration.session.context, unwrap(getattr(command, "def")))
-    alteration.transaction.catalog.change_object("pg_class", parent.oid)
-    return relations.get(alteration.cursor, parent.database, parent.oid)
 
 
 def _check_parent(alteration: Alteration, parent: Relation) -> None:
@@ -61,10 +54,7 @@ def _check_parent(alteration: Alteration, parent: Relation) -> None:
         raise PostgresError("42809", f'ALTER action INHERIT cannot be performed on relation "{parent.name}"', detail=detail)
     context, child = alteration.session.context, alteration.relation
     privilege.check_owner(alteration.cursor, context.user, parent.owner, "table", parent.name)
-    if parent.persistence == "t" and child.persistence != "t":
-        raise PostgresError("42809", f'cannot inherit from temporary relation "{parent.name}"')
-    if parent.persistence == "t" and parent.schema != context.temp_schema:
-        raise PostgresError("42809", "cannot inherit from temporary relation of another session")
+    refuse_temporary(parent, alteration.session, is_temporary=child.persistence == "t")
     if parent.is_partitioned:
         raise PostgresError("42809", f'cannot inherit from partitioned table "{parent.name}"')
     if parent.parent:

@@ -56,7 +56,7 @@ def of_statement(node: pb.CreateStmt, session: Session, transaction: Transaction
     inherited = Inherited(session.notices)
     if node.HasField("partbound"):
         return inherited
-    parents = [_parent(unwrap(item), session, transaction) for item in node.inh_relations]
+    parents = [named_parent(unwrap(item), session, transaction) for item in node.inh_relations]
     for place, parent in enumerate(parents):
         if any(parent.oid == earlier.oid for earlier in parents[:place]):
             raise PostgresError("42P07", f'relation "{parent.name}" would be inherited from more than once')
@@ -68,7 +68,8 @@ def of_statement(node: pb.CreateStmt, session: Session, transaction: Transaction
     return inherited
 
 
-def _parent(node: pb.RangeVar, session: Session, transaction: Transaction) -> Relation:
+def named_parent(node: pb.RangeVar, session: Session, transaction: Transaction) -> Relation:
+    """Return the table that is to have, or has, a child. Its definition is changed with that of the child."""
     parent = lookup.target(transaction.cursor, session.context, node)
     transaction.catalog.change_object("pg_class", parent.oid)
     return relations.get(transaction.cursor, parent.database, parent.oid)
@@ -82,13 +83,18 @@ def _check_parent(parent: Relation, node: pb.CreateStmt, session: Session, curso
     if parent.kind not in TABLE_KINDS | {RelationKind.FOREIGN_TABLE}:
         raise PostgresError("42809", f'inherited relation "{parent.name}" is not a table or foreign table')
     is_temporary = temporary_schema.wanted(node.relation)
+    refuse_temporary(parent, session, is_temporary=is_temporary)
+    privilege.check_owner(cursor, session.context.user, parent.owner, "table", parent.name)
+    if parent.persistence != "t" and is_temporary:
+        raise not_supported("a temporary table that inherits from a permanent one is not supported")
+
+
+def refuse_temporary(parent: Relation, session: Session, *, is_temporary: bool) -> None:
+    """Raise 42809 for a temporary parent of a permanent child (not `is_temporary`), or one of another session."""
     if parent.persistence == "t" and not is_temporary:
         raise PostgresError("42809", f'cannot inherit from temporary relation "{parent.name}"')
     if parent.persistence == "t" and parent.schema != session.context.temp_schema:
         raise PostgresError("42809", "cannot inherit from temporary relation of another session")
-    privilege.check_owner(cursor, session.context.user, parent.owner, "table", parent.name)
-    if parent.persistence != "t" and is_temporary:
-        raise not_supported("a temporary table that inherits from a permanent one is not supported")
 
 
 def _merge_columns(inherited: Inherited, parent: Relation, cursor: Cursor) -> None:
