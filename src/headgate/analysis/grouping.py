@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from postgast import pg_query_pb2 as pb
 
 from headgate.analysis import ordering
-from headgate.analysis.query import FromItem, Grouped, GroupingClause, SelectItem, Sort, rewritten
+from headgate.analysis.query import FromItem, Grouped, GroupingClause, SelectItem, Sort, rewritten_sublink
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import rewriting
 from headgate.expression.binding import binder
@@ -190,9 +190,8 @@ class _Groups:
     def _substitute(self, node: Expression) -> Expression | None:
         if node in self.items:
             return ColumnRef(type=node.type, name="group", attnum=1, key=self.items[node], location=node.location)
-        if isinstance(node, SubLink) and (query := rewritten(node.query, self._in_subquery)) is not node.query:
-            test = None if node.test is None else rewriting.rewrite(node.test, self._substitute)
-            return replace(node, query=query, test=test)
+        if isinstance(node, SubLink) and (sublink := rewritten_sublink(node, self._in_subquery, self._substitute)) is not None:
+            return sublink
         if isinstance(node, Grouping):
             return self._mask(node)
         if isinstance(node, Aggregate):

@@ -378,12 +378,19 @@ def in_subqueries(substitute: rewriting.Substitute, known: dict[int, Cte]) -> re
         replacement = substitute(node)
         if replacement is not None or not isinstance(node, SubLink):
             return replacement
-        query = rewritten(node.query, substitute, known)
-        if query is node.query:
-            return None
-        return replace(node, query=query, test=None if node.test is None else rewriting.rewrite(node.test, replaced))
+        return rewritten_sublink(node, substitute, replaced, known)
 
     return replaced
+
+
+def rewritten_sublink(
+    node: SubLink, in_query: rewriting.Substitute, in_test: rewriting.Substitute, known: dict[int, Cte] | None = None
+) -> SubLink | None:
+    """Return a SubLink with its query and its test rewritten, or None if the query stays the same. `known`: as for `rewritten`."""
+    query = rewritten(node.query, in_query, known)
+    if query is node.query:
+        return None
+    return replace(node, query=query, test=None if node.test is None else rewriting.rewrite(node.test, in_test))
 
 
 def every_column(source: FromItem, columns: Sequence[PlanColumn]) -> Query:
