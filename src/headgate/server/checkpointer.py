@@ -34,7 +34,11 @@ from headgate.storage.spark import job_group
 from headgate.supervision import Supervised
 
 if TYPE_CHECKING:
-    from headgate.server.node import Node
+    from headgate.catalog.catalog import Catalog
+    from headgate.publisher.slots import Slots
+    from headgate.settings.node import Settings
+    from headgate.storage.engine import Engine
+    from headgate.storage.log_table import LogTable
 
 LOOK_SECONDS = 5.0
 LOCK_SECONDS = 0.1
@@ -47,14 +51,29 @@ MEGABYTE = 1 << 20
 class Checkpointer(Supervised):
     """The checkpointer's thread, as the module describes."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        engine: Engine,
+        slots: Slots,
+        log_table: LogTable,
+        settings: Settings,
+        *,
+        terminate: Callable[[int], bool],
+        lacks_executors: Callable[[], bool],
+    ) -> None:
+        """Prepare the thread.
+
+        `terminate` ends the backend with that process ID. `lacks_executors` returns whether a Spark job would wait for executors.
+        """
         super().__init__("checkpointer", self._watch, patience=30)
-        self._node = node
-        self._cleaner = Cleaner(node.engine)
-        self._delta_checkpoints = DeltaCheckpoints(node.engine)
+        self._catalog, self._engine, self._slots, self._log_table, self._settings = catalog, engine, slots, log_table, settings
+        self._terminate, self._lacks_executors = terminate, lacks_executors
+        self._cleaner = Cleaner(engine)
+        self._delta_checkpoints = DeltaCheckpoints(engine)
         self._one = threading.Lock()
         self._jobs = job_group.EndedJobs("checkpointer", "headgate checkpointer", self._check)
-        self._last, self._last_end = time.monotonic(), node.engine.log.end
+        self._last, self._last_end = time.monotonic(), engine.log.end
 
     def stop(self) -> None:
         """End the thread, even if it waits for executors."""
@@ -64,7 +83,7 @@ class Checkpointer(Supervised):
 
     def _watch(self) -> None:
         try:
-            with self._jobs.entered(self._node.engine.spark.sparkContext):
+            with self._jobs.entered(self._engine.spark.sparkContext):
                 self._run_periodically()
         except PostgresError:
             if not self.stopping.is_set():
@@ -76,15 +95,14 @@ class Checkpointer(Supervised):
 
     def _run_periodically(self) -> None:
         while not self.stopping.wait(LOOK_SECONDS):
-            if not self._node.catalog.is_usable():
-                reinitialize.restart_node(self._node, f'catalog "{self._node.catalog.path}" cannot be used any more')
+            if not self._catalog.is_usable():
+                reinitialize.restart_node(self._engine, f'catalog "{self._catalog.path}" cannot be used any more')
                 return
-            self._node.catalog.checkpoint()
+            self._catalog.checkpoint()
             with self._alone(self._check):
                 self._write_due(self._check)
-            settings = self._node.settings
-            passed = time.monotonic() - self._last >= settings.integer("checkpoint_timeout")
-            grown = self._node.engine.log.end - self._last_end >= settings.integer("max_wal_size") * MEGABYTE // 2
+            passed = time.monotonic() - self._last >= self._settings.integer("checkpoint_timeout")
+            grown = self._engine.log.end - self._last_end >= self._settings.integer("max_wal_size") * MEGABYTE // 2
             if passed or grown:
                 self.checkpoint(self._check)
 
@@ -93,33 +111,31 @@ class Checkpointer(Supervised):
 
         `check` raises to end the wait for another checkpoint and for executors.
         """
-        node = self._node
         with self._alone(check):
-            self._last, self._last_end = time.monotonic(), node.engine.log.end
+            self._last, self._last_end = time.monotonic(), self._engine.log.end
             limit = self._limit()
             if limit is not None:
-                node.slots.invalidate(limit, node.activity.terminate)
-            timeout: int = node.settings.integer(IDLE_TIMEOUT)
+                self._slots.invalidate(limit, self._terminate)
+            timeout: int = self._settings.integer(IDLE_TIMEOUT)
             if timeout:
-                node.slots.invalidate_idle(timeout)
-            node.slots.persist_all()  # includes slots confirmed shortly after the last checkpoint, whose idle streams do not persist them
+                self._slots.invalidate_idle(timeout)
+            self._slots.persist_all()  # includes slots confirmed shortly after the last checkpoint, whose idle streams do not persist them
             self._write_due(check)
             self._await_log_table(check)
-            self._cleaner.clean(node.engine.claim_removal(), node.settings.integer("file_retention"))
-            node.catalog.checkpoint(0)
+            self._cleaner.clean(self._engine.claim_removal(), self._settings.integer("file_retention"))
+            self._catalog.checkpoint(0)
 
     def _await_log_table(self, check: Callable[[], None]) -> None:
         """Wait a short time for the table of the log: only entries that it has can be removed."""
-        end = self._node.engine.log.end
+        end = self._engine.log.end
         for _ in range(LISTED_LOOKS):
-            if self._node.log_table.wait(end, LOCK_SECONDS):
+            if self._log_table.wait(end, LOCK_SECONDS):
                 return
             check()
 
     def _write_due(self, check: Callable[[], None]) -> None:
         """Write the due checkpoints of the tables' logs, unless that would wait for executors. Nothing else here needs executors."""
-        cluster = self._node.cluster
-        if cluster is None or not cluster.lacks_executors:
+        if not self._lacks_executors():
             self._delta_checkpoints.write_due(check)
 
     @contextlib.contextmanager
@@ -133,17 +149,17 @@ class Checkpointer(Supervised):
 
     def _limit(self) -> int | None:
         """Return the number of bytes by which a slot may lag, or None for no limit."""
-        most: int = self._node.settings.integer("max_slot_wal_keep_size")
-        return None if most < 0 else max(most, self._node.settings.integer("wal_keep_size")) * MEGABYTE
+        most: int = self._settings.integer("max_slot_wal_keep_size")
+        return None if most < 0 else max(most, self._settings.integer("wal_keep_size")) * MEGABYTE
 
     def wal_status(self, slot: Slot) -> tuple[str, int | None]:
         """Return pg_replication_slots.wal_status and safe_wal_size."""
         if slot.lost:
             return "lost", None
-        distance = self._node.engine.log.end - slot.restart_lsn
+        distance = self._engine.log.end - slot.restart_lsn
         limit = self._limit()
         safe = None if limit is None else limit - distance
         if limit is not None and distance > limit:
             return "unreserved", safe
-        extended = distance > self._node.settings.integer("max_wal_size") * MEGABYTE
+        extended = distance > self._settings.integer("max_wal_size") * MEGABYTE
         return ("extended" if extended else "reserved"), safe

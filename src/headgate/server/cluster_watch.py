@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -30,7 +31,8 @@ from headgate.storage.spark.application.cluster import SPREAD, Application
 from headgate.supervision import Supervised
 
 if TYPE_CHECKING:
-    from headgate.server.node import Node
+    from headgate.settings.node import Settings
+    from headgate.storage.engine import Engine
 
 _log = logging.getLogger("headgate.server")
 
@@ -44,9 +46,10 @@ PATIENCE_SECONDS = 60.0
 class ClusterWatch:
     """The observed state of the cluster. `application` is the last observation."""
 
-    def __init__(self, node: Node) -> None:
-        self.node = node
-        self.application = cluster.application(node.engine.spark)
+    def __init__(self, engine: Engine, settings: Settings, stopping: threading.Event) -> None:
+        """Prepare the watch, which ends when the node sets `stopping`."""
+        self._engine, self._settings, self._stopping = engine, settings, stopping
+        self.application = cluster.application(engine.spark)
         self._reachable = True
         self._was_lost = False
         self._without = self._last_report = time.monotonic()
@@ -59,14 +62,13 @@ class ClusterWatch:
     @property
     def lacks_executors(self) -> bool:
         """Whether a job would wait: there is no executor, and dynamic allocation does not request one."""
-        return not self.application.executors and self.node.settings.spark().get(_ALLOCATION, "false").lower() != "true"
+        return not self.application.executors and self._settings.spark().get(_ALLOCATION, "false").lower() != "true"
 
     def _watch(self) -> None:
-        while not self.node.stopping:
-            time.sleep(LOOK_SECONDS)
-            reason = self._look(cluster.application(self.node.engine.spark), time.monotonic())
-            if reason is not None and not self.node.stopping:
-                reinitialize.restart_node(self.node, reason)
+        while not self._stopping.wait(LOOK_SECONDS):
+            reason = self._look(cluster.application(self._engine.spark), time.monotonic())
+            if reason is not None and not self._stopping.is_set():
+                reinitialize.restart_node(self._engine, reason)
                 return
 
     def _look(self, application: Application, now: float) -> str | None:
@@ -75,15 +77,15 @@ class ClusterWatch:
         if not application.alive:
             return f'Spark application on "{application.master}" has ended'
         if application.executors:
-            if SPREAD not in self.node.settings.spark():
-                cluster.spread(self.node.engine.spark)
+            if SPREAD not in self._settings.spark():
+                cluster.spread(self._engine.spark)
             if not previous.executors and self._last_report > self._without:
                 _log.info("Spark has %d executors again", application.executors)
             self._without = self._last_report = now
             self._was_lost = self._was_lost and not self._reachable
-            self.node.engine.obstacles.clear("running", "Spark")
+            self._engine.obstacles.clear("running", "Spark")
         else:
-            self.node.engine.obstacles.note("running", "Spark", f"it has had no executor for {now - self._without:.0f} s")
+            self._engine.obstacles.note("running", "Spark", f"it has had no executor for {now - self._without:.0f} s")
         self._look_for_master(application.master)
         if not application.executors and now - self._last_report > PATIENCE_SECONDS:
             if self._was_lost and self._reachable:
@@ -95,9 +97,9 @@ class ClusterWatch:
     def _look_for_master(self, master: str) -> None:
         reachable = cluster.answers(master)
         if reachable:
-            self.node.engine.obstacles.clear("running", "Spark master")
+            self._engine.obstacles.clear("running", "Spark master")
         else:
-            self.node.engine.obstacles.note("running", "Spark master", f'"{master}" does not answer')
+            self._engine.obstacles.note("running", "Spark master", f'"{master}" does not answer')
         if reachable != self._reachable:
             self._reachable = reachable
             if reachable:

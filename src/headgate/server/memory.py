@@ -11,12 +11,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from headgate.storage.spark.application.heap import Heap
 from headgate.supervision import Supervised
 
 if TYPE_CHECKING:
-    from headgate.server.monitoring.activity import Backend
-    from headgate.server.node import Node
+    from headgate.server.monitoring.activity import Activity, Backend
+    from headgate.storage.spark.application.heap import Heap
 
 LOOK_SECONDS = 0.1
 AFTERWARDS_SECONDS = 30.0
@@ -34,10 +33,10 @@ OUT_OF_MEMORY = ("53200", "out of memory")
 class MemoryWatch(Supervised):
     """The thread that watches the JVM's heap, as the module describes."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, heap: Heap, activity: Activity) -> None:
         super().__init__("memory watch", self._watch, patience=5)
-        self._node = node
-        self._heap = Heap(node.engine.spark)
+        self._activity = activity
+        self._heap = heap
 
     def _watch(self) -> None:
         ended, short_since, resting = -AFTERWARDS_SECONDS, None, True
@@ -67,7 +66,7 @@ class MemoryWatch(Supervised):
 
     def _busy(self) -> list[tuple[float, Backend]]:
         """Return the backends that have work done in the JVM, with the time since when."""
-        backends = [(backend.interrupts.computing, backend) for backend in self._node.activity.all()]
+        backends = [(backend.interrupts.computing, backend) for backend in self._activity.all()]
         return [(since, backend) for since, backend in backends if since is not None]
 
     def _end_one(self, short_since: float, last_seen: float) -> bool:

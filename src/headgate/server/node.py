@@ -21,7 +21,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
@@ -30,38 +30,30 @@ from headgate import failpoint, supervision
 from headgate.catalog.catalog import Catalog
 from headgate.catalog.layout.bootstrap import BOOTSTRAP_SUPERUSER
 from headgate.catalog.security import acl
-from headgate.catalog.system_view import Provider
 from headgate.commands.table import temporary
-from headgate.errors import PostgresError, Severity
 from headgate.publisher.decoded import ChangeCache
 from headgate.publisher.slots import Slots
 from headgate.publisher.watch import LogWatch
 from headgate.server import cluster_watch, node_parts, reinitialize
-from headgate.server.authentication.access import Access
 from headgate.server.checkpointer import Checkpointer
 from headgate.server.client_watch import ClientWatch
 from headgate.server.cluster_watch import ClusterWatch
 from headgate.server.listener import Listener
 from headgate.server.memory import MemoryWatch
 from headgate.server.monitoring import kept_statistics, log, status_report
-from headgate.server.monitoring.activity import Activity, Backend
+from headgate.server.monitoring.activity import Backend
 from headgate.server.monitoring.metrics_port import Scrape
-from headgate.server.monitoring.statement_statistics import StatementStatistics
+from headgate.server.node_state import NodeState
 from headgate.server.protocol.connection import Connection
 from headgate.server.protocol.startup import serve
-from headgate.server.protocol.statement_memory import OF_ALL, OF_MESSAGES, OF_RUNNING, Pool
-from headgate.server.session.notification import Channels
-from headgate.server.session.session import ClientSession
-from headgate.server.session.session_origin import OriginUsers
 from headgate.server.signals import SignalWait
 from headgate.server.table_watch import TableWatch
 from headgate.server.task_watch import TaskWatch
 from headgate.settings.node import Reload, Settings
+from headgate.storage.spark.application.heap import Heap
 from headgate.storage.spark.application.task_priority import TaskPriority
 from headgate.subscriber.launcher import Launcher
-from headgate.supervision import Health, Supervised
-from headgate.walsender.standby import Standbys
-from headgate.walsender.statistics import Senders
+from headgate.supervision import Supervised
 
 _log = logging.getLogger("headgate.server")
 
@@ -73,7 +65,7 @@ STOP_SECONDS = 30.0
 """How long sessions may take to end in a fast shutdown."""
 
 
-class Node:
+class Node(NodeState):
     """One running node."""
 
     def __init__(self, data_dir: Path, settings: Settings, on_ready: Callable[[str], None] | None = None, *, spark: Any = None) -> None:
@@ -81,33 +73,16 @@ class Node:
 
         `on_ready` is called with the name of the bootstrap superuser when connections are accepted. `spark`: an existing Spark session.
         """
-        self.data_dir = Path(data_dir)
-        self.settings = settings
-        self.access = Access(settings, self.data_dir)
-        self.activity = Activity()
-        self.statements = StatementStatistics(settings.integer("statement_statistics"))
-        self.started_at = time.time()
-        self.reloaded_at = self.counted_since = self.started_at
+        super().__init__(data_dir, settings, self.reload)
         self.on_stopping: Callable[[], None] = lambda: None
         self.on_reloaded: Callable[[Reload], None] = lambda _: None
         self.has_directory: Callable[[], bool] = lambda: True
         """Whether the data directory still belongs to this node (`cli.pidfile`)."""
         self._on_ready = on_ready
         self._given_spark = spark
-        self.senders = Senders()
-        self.origin_users = OriginUsers()
-        self.channels = Channels()
-        self.statement_memory, self.running_memory, self.message_memory = Pool(OF_ALL), Pool(OF_RUNNING), Pool(OF_MESSAGES)
-        self.standbys = Standbys(self.senders, lambda: self.settings.text("synchronous_standby_names"), self._application_name)
-        self.stopping = False
         self._mode: Mode | None = None
         self._stop_requested = threading.Event()
         self._signals: SignalWait | None = None
-        self._accepting = False
-        self.cluster: ClusterWatch | None = None
-        """The watch of the Spark cluster; None if tasks run in the node's own JVM."""
-        self.spark_pages: str | None = None
-        """The `cluster.pages` of the Spark session."""
 
     # ---- start ------------------------------------------------------------------------------------------
     def start(self) -> None:
@@ -135,14 +110,14 @@ class Node:
         except BaseException:
             self.listener.close()
             raise
-        self._accepting = True
+        self.accepting = True
         self.listener.start()
         _log.info("database system is ready to accept connections")
         self._report()  # later the disk may be too full for the file
         if self._given_spark is None and self.settings.flag("warm_up"):
             from headgate.storage import warmup
 
-            warmup.start(self.engine.spark, self.engine.exchange, ["headgate.commands.execute"], lambda: self.stopping)
+            warmup.start(self.engine.spark, self.engine.exchange, ["headgate.commands.execute"], self.stopping.is_set)
         if self._on_ready is not None:
             with contextlib.closing(self.catalog.cursor()) as cursor:
                 self._on_ready(acl.role_name(cursor, BOOTSTRAP_SUPERUSER))
@@ -168,11 +143,11 @@ class Node:
             except BaseException:
                 self.catalog.close()
                 raise
-        self._jvm_watch = None if self._given_spark is not None else reinitialize.watch(self)
-        reinitialize.watch_directory(self)
+        jvm_watch = None if self._given_spark is not None else reinitialize.watch(self.engine, self.stopping)
+        reinitialize.watch_directory(self.engine, self.stopping, self.has_directory)
         self.spark_pages = cluster.pages(self.engine.spark)
         if self.engine.on_cluster:
-            self.cluster = ClusterWatch(self)
+            self.cluster = ClusterWatch(self.engine, self.settings, self.stopping)
             self.cluster.start()
         self.slots = Slots(
             self.catalog,
@@ -181,7 +156,7 @@ class Node:
             lambda: self.settings.text("wal_level"),
         )
         self.engine.oldest_needed = self.slots.oldest  # must be set before any cleaning
-        self.engine.on_lost_lease = lambda reason: reinitialize.abandon(self, reason)
+        self.engine.on_lost_lease = functools.partial(reinitialize.abandon, self.engine, self.stopping)
         for line in self.engine.recover():
             _log.info("%s", line)
         temporary.clean(self.engine)
@@ -193,9 +168,17 @@ class Node:
         self.log_table = LogTable(self.engine)
         self.engine.listed = lambda: self.log_table.written  # must be set before any cleaning, as above
         self.log_table.start()
-        self.checkpointer = Checkpointer(self)
+        self.checkpointer = Checkpointer(
+            self.catalog,
+            self.engine,
+            self.slots,
+            self.log_table,
+            self.settings,
+            terminate=self.activity.terminate,
+            lacks_executors=lambda: self.cluster is not None and self.cluster.lacks_executors,
+        )
         self.checkpointer.start()
-        self.memory_watch = MemoryWatch(self)
+        self.memory_watch = MemoryWatch(Heap(self.engine.spark), self.activity)
         self.memory_watch.start()
         self.table_watch = TableWatch(self.engine)
         self.table_watch.start()
@@ -210,6 +193,13 @@ class Node:
         kept_statistics.restore(self)
         self.launcher.start()
         self.scrape = self._scrape()
+        threads: list[Supervised | None] = [
+            self.log_table, self.engine.foreign.thread, self.engine.compactor, self.listener.thread, self.log_watch, self.checkpointer,
+            self.memory_watch, self.client_watch, self.launcher.thread, self.scrape, self.table_watch, self.task_watch, self.task_priority,
+            jvm_watch,
+            None if self.cluster is None else self.cluster.thread,
+        ]  # fmt: skip
+        self.threads = [thread for thread in threads if thread is not None]
 
     def _scrape(self) -> Scrape | None:
         """Start the server for metrics, if metrics_port is set."""
@@ -283,8 +273,8 @@ class Node:
         mode = mode or self._mode or "fast"
         _log.info("received %s shutdown request", mode)
         self.on_stopping()
-        self._accepting = False
-        self.stopping = True
+        self.accepting = False
+        self.stopping.set()
         self.listener.close()
         if mode == "smart":
             self._wait_for_clients()
@@ -315,19 +305,6 @@ class Node:
         self.catalog.close()
         _log.info("database system is shut down")
 
-    @functools.cached_property
-    def system_identifier(self) -> str:
-        return self.catalog.system_identifier()
-
-    @functools.cached_property
-    def mock_nonce(self) -> bytes:
-        """The value from which the salts of roles without a password are derived."""
-        return self.catalog.mock_authentication_nonce()
-
-    def _application_name(self, pid: int) -> str | None:
-        backend = self.activity.find(pid)
-        return None if backend is None else backend.application_name
-
     def _clients(self) -> list[Backend]:
         return [backend for backend in self.activity.all() if backend.kind in ("client backend", "walsender")]
 
@@ -342,57 +319,9 @@ class Node:
         with contextlib.suppress(Exception):
             self.launcher.stop()
 
-    def background(self) -> list[Health]:
-        """Return the health of the threads that must run as long as the node."""
-        threads: list[Supervised | None] = [
-            self.log_table, self.engine.foreign.thread, self.engine.compactor, self.listener.thread, self.log_watch, self.checkpointer,
-            self.memory_watch, self.client_watch, self.launcher.thread, self.scrape, self.table_watch, self.task_watch, self.task_priority,
-            self._jvm_watch,
-            None if self.cluster is None else self.cluster.thread,
-        ]  # fmt: skip
-        return [thread.health() for thread in threads if thread is not None]
-
     # ---- connections ------------------------------------------------------------------------------------
     def _serve(self, connection: Connection) -> None:
         serve(self, connection)
-
-    def admit(self, walsender: bool, pid: int) -> Backend:
-        """Register a connection and return its backend. Raise FATAL 57P03 during shutdown, 53300 if there are too many connections."""
-        if not self._accepting:
-            raise PostgresError("57P03", "the database system is shutting down", severity=Severity.FATAL)
-        if walsender:
-            limit = self.settings.integer("max_wal_senders")
-            if sum(backend.kind == "walsender" for backend in self.activity.all()) >= limit:
-                self.activity.refused_at["walsender"] = time.monotonic()
-                raise PostgresError(
-                    "53300",
-                    f"number of requested standby connections exceeds max_wal_senders (currently {limit})",
-                    severity=Severity.FATAL,
-                )
-            return self.activity.enter("walsender", pid=pid)
-        return self.activity.enter("client backend", self.settings.integer("max_connections"), pid)
-
-    def has_place_for_all(self) -> bool:
-        """Return whether at least superuser_reserved_connections connections are free, not counting the calling one."""
-        used = sum(backend.kind == "client backend" for backend in self.activity.all())
-        has_place = self.settings.integer("max_connections") - used >= self.settings.integer("superuser_reserved_connections")
-        if not has_place:
-            self.activity.refused_at["client backend"] = time.monotonic()
-        return has_place
-
-    def terminate_database(self, database_oid: int, besides: int | None = None) -> None:
-        """Terminate the sessions of a database, except `besides`, and wait up to 5 s for their end."""
-        backends = self.activity.of_database(database_oid, besides)
-        for backend in backends:
-            backend.terminate()
-        self.activity.wait_gone(backends, 5.0)
-
-    # ---- catalog ----------------------------------------------------------------------------------------
-    def dynamic_relations(self, session: ClientSession) -> Mapping[str, Provider]:
-        """Return the relations that are computed when they are read."""
-        from headgate.server.monitoring.system_view import providers
-
-        return providers(self, session)
 
 
 def _in_background(name: str, work: Callable[[], object]) -> None:

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from headgate.commands.pending_notifications import PendingNotifications
     from headgate.commands.result import Result
     from headgate.commands.session import Session
-    from headgate.server.node import Node
+    from headgate.server.node_state import NodeState
     from headgate.sql.parser import ParseNode
     from headgate.types.resultset import ResultSet
 
 
-def of_node(node: Node) -> NodeParts:
+def of_node(node: NodeState) -> NodeParts:
     def announce(database_oid: int, pending: PendingNotifications) -> None:
         node.channels.committed(Mailbox(database_oid, lambda: None), pending, os.getpid())
 
@@ -46,7 +46,7 @@ def of_node(node: Node) -> NodeParts:
         close_cursor=cursor.close_for_function,
         announce=announce,
         sessions_of=lambda database: len(node.activity.of_database(database)),
-        terminate_database=node.terminate_database,
+        terminate_database=node.activity.terminate_database,
     )
 
 
@@ -74,7 +74,7 @@ def _modify(statement: ParseNode, planner: object) -> ResultSet | None:
     return modify(statement, planner)
 
 
-def subscriber_host(node: Node) -> Host:
+def subscriber_host(node: NodeState) -> Host:
     return Host(
         catalog=node.catalog,
         engine=node.engine,
@@ -87,7 +87,7 @@ def subscriber_host(node: Node) -> Host:
     )
 
 
-def _commands(node: Node) -> Commands:
+def _commands(node: NodeState) -> Commands:
     # imported here so that a start does not wait for the planner
     from headgate.commands.constraint import uniqueness
     from headgate.commands.subscription import applied_ddl, applied_triggers, history_tables, row_completion, schema_evolution

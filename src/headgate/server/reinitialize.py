@@ -14,6 +14,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,9 @@ from headgate.storage.spark.internals.gateway import Address
 from headgate.supervision import Supervised
 
 if TYPE_CHECKING:
-    from headgate.server.node import Node
+    from collections.abc import Callable
+
+    from headgate.storage.engine import Engine
 
 _log = logging.getLogger("headgate.server")
 
@@ -36,51 +39,50 @@ _NO_SOCKET = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 """The errors of a process that cannot open a socket."""
 
 
-def watch(node: Node) -> Supervised | None:
+def watch(engine: Engine, stopping: threading.Event) -> Supervised | None:
     """Watch the JVM of the node's Spark session until the node stops. If the JVM dies, the process executes itself again."""
-    context = node.engine.spark.sparkContext
+    context = engine.spark.sparkContext
     process = gateway.process(context)
     if process is None:
         return None
-    thread = Supervised("jvm watch", lambda: _wait(node, process))
+    thread = Supervised("jvm watch", lambda: _wait(process, stopping))
     thread.start()
-    Supervised("jvm probe", lambda: _probe(node, gateway.address(context))).start()
+    Supervised("jvm probe", lambda: _probe(engine, gateway.address(context), stopping)).start()
     return thread
 
 
-def _probe(node: Node, address: Address) -> None:
+def _probe(engine: Engine, address: Address, stopping: threading.Event) -> None:
     """Check every LOOK_SECONDS whether the JVM accepts a new connection: its accepting thread may have died for lack of memory.
 
     Sessions would then wait for a connection forever, and nothing could cancel them.
     """
     answered = time.monotonic()
-    while not node.stopping:
-        time.sleep(LOOK_SECONDS)
+    while not stopping.wait(LOOK_SECONDS):
         if answers(address):
             answered = time.monotonic()
-            node.engine.obstacles.clear("running", "Java virtual machine")
+            engine.obstacles.clear("running", "Java virtual machine")
             continue
         silent = time.monotonic() - answered
-        node.engine.obstacles.note("running", "Java virtual machine", f"it has not answered for {silent:.0f} s")
-        if silent > PATIENCE_SECONDS and not node.stopping:
-            restart_node(node, f"Java virtual machine has not answered for {PATIENCE_SECONDS:.0f} s")
+        engine.obstacles.note("running", "Java virtual machine", f"it has not answered for {silent:.0f} s")
+        if silent > PATIENCE_SECONDS and not stopping.is_set():
+            restart_node(engine, f"Java virtual machine has not answered for {PATIENCE_SECONDS:.0f} s")
             return
 
 
-def watch_directory(node: Node) -> None:
+def watch_directory(engine: Engine, stopping: threading.Event, has_directory: Callable[[], bool]) -> None:
     """End the node if its data directory belongs to another node, until the node stops.
 
     If a directory is removed and replaced by a backup, the old node still has the deleted file of its catalog open. But it would write into
     the tables of the new directory, because it finds them by path (miscinit.c, RecheckDataDirLockFile).
     """
-    Supervised("directory watch", lambda: _keep_directory(node)).start()
+    Supervised("directory watch", lambda: _keep_directory(engine, stopping, has_directory)).start()
 
 
-def _keep_directory(node: Node) -> None:
-    while not node.stopping:
-        if not node.has_directory():
-            abandon(node, "performing immediate shutdown because data directory lock file is invalid")
-        time.sleep(LOOK_SECONDS)
+def _keep_directory(engine: Engine, stopping: threading.Event, has_directory: Callable[[], bool]) -> None:
+    while not stopping.is_set():
+        if not has_directory():
+            abandon(engine, stopping, "performing immediate shutdown because data directory lock file is invalid")
+        stopping.wait(LOOK_SECONDS)
 
 
 def answers(address: Address) -> bool:
@@ -93,19 +95,19 @@ def answers(address: Address) -> bool:
         return error.errno in _NO_SOCKET
 
 
-def restart_node(node: Node, reason: str) -> None:
+def restart_node(engine: Engine, reason: str) -> None:
     """Restart the whole node. The JVM is killed first, so that it writes nothing after recovery has begun."""
     _log.error("%s", reason)
-    process = gateway.process(node.engine.spark.sparkContext)
+    process = gateway.process(engine.spark.sparkContext)
     if process is not None:
         process.kill()
 
 
-def abandon(node: Node, reason: str) -> None:
+def abandon(engine: Engine, stopping: threading.Event, reason: str) -> None:
     """End the node at once because another one has replaced it. Undo nothing: transactions begun here may belong to the other node now."""
-    node.stopping = True
+    stopping.set()
     _log.critical("%s", reason)
-    process = gateway.process(node.engine.spark.sparkContext)
+    process = gateway.process(engine.spark.sparkContext)
     if process is not None:
         process.kill()
     sys.stdout.flush()
@@ -113,9 +115,9 @@ def abandon(node: Node, reason: str) -> None:
     os._exit(1)
 
 
-def _wait(node: Node, process: subprocess.Popen[bytes]) -> None:
+def _wait(process: subprocess.Popen[bytes], stopping: threading.Event) -> None:
     code = process.wait()
-    if node.stopping:
+    if stopping.is_set():
         return
     outcome = f"was terminated by signal {-code}" if code < 0 else f"exited with exit code {code}"
     _log.info("Java virtual machine (PID %d) %s", process.pid, outcome)

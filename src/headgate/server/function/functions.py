@@ -186,7 +186,7 @@ def set_config(session: ClientSession, setting_name: str | None, new_value: str 
         raise PostgresError("22004", "SET requires parameter name")
     session.block.touch()
     if setting_name.lower() in session_role.NAMES:
-        session_role.set_to(session, setting_name, new_value, local=bool(is_local))
+        session.role.set_to(setting_name, new_value, local=bool(is_local))
     elif new_value is None:
         session.settings.reset(setting_name, local=bool(is_local), superuser=session.is_superuser)
     else:
@@ -197,7 +197,7 @@ def set_config(session: ClientSession, setting_name: str | None, new_value: str 
 
 
 def pg_reload_conf(session: ClientSession) -> bool:
-    session.node.reload()
+    session.node.reload_files()
     return True
 
 

@@ -30,8 +30,8 @@ from headgate.sql.names import quote_ident
 from headgate.walreceiver import answer
 
 if TYPE_CHECKING:
-    from headgate.server.node import Node
     from headgate.server.session.session import ClientSession
+    from headgate.subscriber.launcher import Launcher
 
 Row = tuple[object, ...]
 WAIT_SECONDS = 0.05
@@ -57,9 +57,9 @@ def _check_enabled(subscription: Subscription) -> None:
         raise PostgresError("55000", f'subscription "{subscription.name}" is disabled', hint=hint)
 
 
-def streamed(node: Node, oid: int) -> Lsn | None:
+def streamed(launcher: Launcher, oid: int) -> Lsn | None:
     """Return the LSN up to which the subscription's apply worker has applied; None if it is not streaming."""
-    workers = node.launcher.workers()
+    workers = launcher.workers()
     streams = [worker.progress for worker in workers if worker.subscription.oid == oid and worker.relation is None]
     return streams[0].flushed if streams and streams[0] is not None else None
 
@@ -171,7 +171,7 @@ def _wait(session: ClientSession, name: str, lsn: Lsn, deadline: float, only: Co
             sub = existing(subscriptions.lookup(cursor, session.context.database, name), "42704", f'subscription "{name}"')
             _check_enabled(sub)
             progress = origins.progress(cursor, f"pg_{sub.oid}")
-            reached = streamed(session.node, sub.oid) or (INVALID if progress is None else progress.remote_lsn)
+            reached = streamed(session.node.launcher, sub.oid) or (INVALID if progress is None else progress.remote_lsn)
             copying = any(
                 table.state is not SyncState.READY and (only is None or table.relation in only)
                 for table in subscriptions.tables(cursor, sub.oid)

@@ -169,6 +169,11 @@ class Activity:
         backend.terminate()
         return True
 
+    def application_name(self, pid: int) -> str | None:
+        """Return the application_name of a backend, or None if it does not exist."""
+        backend = self.find(pid)
+        return None if backend is None else backend.application_name
+
     def of_database(self, database: int, besides: int | None = None) -> list[Backend]:
         """Return the backends in a database, except the one with the process ID `besides`."""
         return [backend for backend in self.all() if backend.database == database and backend.pid != besides]
@@ -177,3 +182,10 @@ class Activity:
         """Wait until all of these backends have ended. Return False after `timeout` seconds."""
         with self._gone:
             return self._gone.wait_for(lambda: not any(backend.pid in self._backends for backend in backends), timeout)
+
+    def terminate_database(self, database: int) -> None:
+        """Terminate the backends in a database and wait up to 5 s for their end."""
+        backends = self.of_database(database)
+        for backend in backends:
+            backend.terminate()
+        self.wait_gone(backends, 5.0)

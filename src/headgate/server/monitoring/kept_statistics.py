@@ -20,7 +20,7 @@ from headgate.errors import PostgresError
 from headgate.publisher.framing import Counts
 
 if TYPE_CHECKING:
-    from headgate.server.node import Node
+    from headgate.server.node_state import NodeState
     from headgate.subscriber.subscription_statistics import AccountState
 
 _log = logging.getLogger("headgate.server")
@@ -43,7 +43,7 @@ class KeptStatistics(TypedDict):
     slots: Mapping[str, SlotState]
 
 
-def keep(node: Node) -> None:
+def keep(node: NodeState) -> None:
     with contextlib.closing(node.catalog.cursor()) as cursor:
         subscription_oids = {subscription.oid for subscription in subscriptions.all_subscriptions(cursor)}
         database_oids = {subscription.oid for subscription in databases.all_databases(cursor)}
@@ -65,7 +65,7 @@ def keep(node: Node) -> None:
         _log.warning("could not keep statistics: %s", error.message)
 
 
-def restore(node: Node) -> None:
+def restore(node: NodeState) -> None:
     """Restore the statistics from the catalog. It must be called before the node counts anything."""
     with contextlib.closing(node.catalog.cursor()) as cursor:
         content = kept_statistics.read(cursor)
@@ -78,7 +78,7 @@ def restore(node: Node) -> None:
         _log.warning("statistics begin anew: %s", error)
 
 
-def _apply(node: Node, content: KeptStatistics) -> None:
+def _apply(node: NodeState, content: KeptStatistics) -> None:
     node.counted_since = float(content["since"])
     node.engine.statistics.restore(content["databases"], content.get("tables", []))
     node.slots.restore_statistics({name: (Counts(**slot["counts"]), slot["reset"]) for name, slot in content["slots"].items()})

@@ -30,7 +30,7 @@ from headgate.subscriber.report import TABLE_STATES, State, table_report
 from headgate.subscriber.snapshot import SubscriptionReport
 
 if TYPE_CHECKING:
-    from headgate.server.node import Node
+    from headgate.server.node_state import NodeState
     from headgate.storage.statistics import Shares
 
 Values = Iterable[tuple[tuple[str, ...], float]]
@@ -42,7 +42,7 @@ SLOT_STATES = ("inactive", "reserved", "startup", "catchup", "streaming", "stopp
 WAL_STATES = ("reserved", "extended", "unreserved", "lost")
 
 
-def gather(node: Node) -> Render:
+def gather(node: NodeState) -> Render:
     """Read all values once and return the function that renders them."""
     read = _Reading(node)
     families = [*read.of_problems(), *read.of_node(), *read.of_pools(), *read.of_storage()]
@@ -79,7 +79,7 @@ class _Gathered:
 class _Reading:
     """The values of a node at one time."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: NodeState) -> None:
         self.node = node
         self.began = time.monotonic()
         self.databases = status_report.database_names(node)

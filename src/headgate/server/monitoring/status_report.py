@@ -41,7 +41,7 @@ from headgate.subscriber.report import subscription_report
 from headgate.subscriber.snapshot import SubscriptionReport
 
 if TYPE_CHECKING:
-    from headgate.server.node import Node
+    from headgate.server.node_state import NodeState
 
 MORE_TASKS = (
     "On this node: ALTER SYSTEM SET spark_master = 'local[…]' (a larger number), or on a cluster give it more cores (spark.cores.max),"
@@ -51,7 +51,7 @@ MEMORY = 30.0
 """The seconds for which a refused request counts as starvation. Clients that need a place retry sooner."""
 
 
-def pools(node: Node, subscriptions: Sequence[SubscriptionReport]) -> list[PoolReport]:
+def pools(node: NodeState, subscriptions: Sequence[SubscriptionReport]) -> list[PoolReport]:
     workers = node.launcher.workers()
     syncs = Counter(worker.subscription.oid for worker in workers if worker.relation is not None)
     kinds = Counter(backend.kind for backend in node.activity.all())
@@ -95,7 +95,7 @@ ROOM = 64 << 10
 """The least size of the file in bytes, so that it can be overwritten in place when the disk is full."""
 
 
-def write(node: Node) -> Path:
+def write(node: NodeState) -> Path:
     path = node.data_dir / FILE
     new = path.with_suffix(".status.tmp")
     status = report(node)
@@ -120,7 +120,7 @@ def _pad(status: StatusReport) -> bytes:
     return json.dumps(status, default=vars).encode().ljust(ROOM)
 
 
-def report(node: Node) -> StatusReport:
+def report(node: NodeState) -> StatusReport:
     subscriptions = subscription_report(node.launcher)
     obstacles, unreadable = _obstacles(node)
     status = StatusReport(
@@ -134,7 +134,7 @@ def report(node: Node) -> StatusReport:
         obstacles=tuple(obstacles),
         unreadable=tuple(unreadable),
         disks=tuple(_disks(node)),
-        threads=tuple(node.background()),
+        threads=tuple(thread.health() for thread in node.threads),
         subscriptions=tuple(subscriptions),
         slots=tuple(_slots(node)),
         pools=tuple(pools(node, subscriptions)),
@@ -144,7 +144,7 @@ def report(node: Node) -> StatusReport:
     return replace(status, problems=found_problems, healthy=not found_problems)
 
 
-def _obstacles(node: Node) -> tuple[list[ObstacleReport], list[UnreadableReport]]:
+def _obstacles(node: NodeState) -> tuple[list[ObstacleReport], list[UnreadableReport]]:
     obstacles: list[ObstacleReport] = []
     unreadable: list[UnreadableReport] = []
     for work, subject, text in node.engine.obstacles.all():
@@ -165,7 +165,7 @@ def _obstacles(node: Node) -> tuple[list[ObstacleReport], list[UnreadableReport]
     return obstacles, unreadable
 
 
-def _disks(node: Node) -> list[DiskReport]:
+def _disks(node: NodeState) -> list[DiskReport]:
     folders = {"data_directory": node.data_dir}
     if isinstance(node.engine.base, Path):  # an object store does not run full
         folders["tables"] = node.engine.base
@@ -177,7 +177,7 @@ def _disks(node: Node) -> list[DiskReport]:
     return disks
 
 
-def _spark(node: Node) -> SparkReport:
+def _spark(node: NodeState) -> SparkReport:
     application = None if node.cluster is None else node.cluster.application
     return SparkReport(
         master=node.settings.text("spark_master"),
@@ -192,17 +192,17 @@ def _spark(node: Node) -> SparkReport:
     )
 
 
-def database_names(node: Node) -> dict[int, str]:
+def database_names(node: NodeState) -> dict[int, str]:
     with contextlib.closing(node.catalog.cursor()) as cursor:
         return {database.oid: database.name for database in databases.all_databases(cursor)}
 
 
-def _slots(node: Node) -> list[SlotReport]:
+def _slots(node: NodeState) -> list[SlotReport]:
     names = database_names(node)
     return [_slot(node, live, names.get(live.slot.database)) for live in sorted(node.slots.all(), key=lambda live: live.slot.name)]
 
 
-def _slot(node: Node, live: SlotState, database: str | None) -> SlotReport:
+def _slot(node: NodeState, live: SlotState, database: str | None) -> SlotReport:
     sender = next((sender for sender in node.senders.all() if sender.pid == live.active), None)
     backend = None if live.active is None else node.activity.find(live.active)
     return SlotReport(

@@ -32,13 +32,13 @@ from headgate.subscriber.apply.prepared import all_prepared
 from headgate.subscriber.report import table_report
 
 if TYPE_CHECKING:
-    from headgate.server.node import Node
+    from headgate.server.node_state import NodeState
     from headgate.server.session.session import ClientSession
 
 Row = tuple[object, ...]
 
 
-def providers(node: Node, session: ClientSession) -> Mapping[str, Provider]:
+def providers(node: NodeState, session: ClientSession) -> Mapping[str, Provider]:
     """Return the dynamic relations by name."""
     return {
         "pg_stat_activity": partial(_activity, node, session),
@@ -94,7 +94,7 @@ def _reads(session: ClientSession, right: int) -> bool:
         return acl.role(cursor, session.context.user).owns(right)
 
 
-def _activity(node: Node, session: ClientSession) -> Iterator[Row]:
+def _activity(node: NodeState, session: ClientSession) -> Iterator[Row]:
     for backend in node.activity.all():
         head = (backend.database, backend.database_name, backend.pid, None, backend.role, backend.role_name, backend.application_name)
         if not _sees(session, backend.role):
@@ -120,7 +120,7 @@ def _activity(node: Node, session: ClientSession) -> Iterator[Row]:
         )
 
 
-def _locks(node: Node) -> Iterator[Row]:
+def _locks(node: NodeState) -> Iterator[Row]:
     """Yield the locks that are held or awaited. A row of pg_class is shown as the relation, a row of another catalog as an object."""
     for lock in node.engine.locks.shown():
         kind, relation, classid, objid, objsubid = "transactionid", lock.relation, None, None, None
@@ -137,7 +137,7 @@ def _locks(node: Node) -> Iterator[Row]:
         yield (*target, virtual, lock.pid, lock.mode, lock.since is None, False, _moment(lock.since))
 
 
-def _blockers(node: Node) -> Iterator[Row]:
+def _blockers(node: NodeState) -> Iterator[Row]:
     """Yield the backends that wait for locks, with the pids that block them (pg_blocking_pids)."""
     for backend in node.activity.all():
         pids = node.engine.locks.blocking(backend.pid)
@@ -145,7 +145,7 @@ def _blockers(node: Node) -> Iterator[Row]:
             yield (backend.pid, pids)
 
 
-def _statements(node: Node, session: ClientSession) -> Iterator[Row]:
+def _statements(node: NodeState, session: ClientSession) -> Iterator[Row]:
     """Yield statement counts. Text and query ID of others' statements need HAS_PGSTAT_PERMISSIONS. Blocks, WAL and JIT are NULL."""
     sees = {role: _sees(session, role) for role in {key.role for key, _ in node.statements.rows()}}
     for key, counts in node.statements.rows():
@@ -155,7 +155,7 @@ def _statements(node: Node, session: ClientSession) -> Iterator[Row]:
         yield (key.role, key.database, True, *shown, 0, *[0.0] * 5, counts.calls, *times, counts.rows, *[None] * 25)
 
 
-def _databases(node: Node) -> Iterator[Row]:
+def _databases(node: NodeState) -> Iterator[Row]:
     """Yield counts since initdb or the last crash. Values that a node does not count (blocks, tuples, time) are NULL."""
     names = database_names(node)
     backends = Counter(backend.database for backend in node.activity.all())
@@ -174,7 +174,7 @@ def _databases(node: Node) -> Iterator[Row]:
         )
 
 
-def _tables(node: Node, session: ClientSession) -> Iterator[Row]:
+def _tables(node: NodeState, session: ClientSession) -> Iterator[Row]:
     """Yield rows inserted, updated and deleted since initdb or the last crash. Dead rows are those hidden by deletion vectors.
 
     Values that a node does not count (scans) are NULL. Counts of VACUUM and ANALYZE, which it does not have, are 0.
@@ -192,7 +192,7 @@ def _tables(node: Node, session: ClientSession) -> Iterator[Row]:
         yield (table.oid, table.schema, table.name, *scans, *rows, *(None,) * 4, *(0,) * 4)
 
 
-def _replication(node: Node, session: ClientSession) -> Iterator[Row]:
+def _replication(node: NodeState, session: ClientSession) -> Iterator[Row]:
     for sender in node.senders.all():
         backend = node.activity.find(sender.pid)
         if backend is None:
@@ -224,7 +224,7 @@ def _replication(node: Node, session: ClientSession) -> Iterator[Row]:
         )
 
 
-def _slots(node: Node, session: ClientSession) -> Iterator[Row]:
+def _slots(node: NodeState, session: ClientSession) -> Iterator[Row]:
     """Yield slots with the columns of the PostgreSQL version that the node announces, as in `catalog.system_view`."""
     announced = session.context.announced
     names = database_names(node)
@@ -255,7 +255,7 @@ def _slots(node: Node, session: ClientSession) -> Iterator[Row]:
         )
 
 
-def _slot_statistics(node: Node) -> Iterator[Row]:
+def _slot_statistics(node: NodeState) -> Iterator[Row]:
     for live in node.slots.all():
         counts = live.counts
         spilled, streamed = (
@@ -275,7 +275,7 @@ def _prepared_statements(session: ClientSession) -> Iterator[Row]:
         yield (prepared.name, prepared.text, _moment(session.backend.started), list(prepared.parameters), prepared.from_sql, 0, 0)
 
 
-def _prepared_transactions(node: Node) -> Iterator[Row]:
+def _prepared_transactions(node: NodeState) -> Iterator[Row]:
     names = database_names(node)
     with contextlib.closing(node.catalog.cursor()) as cursor:
         held = all_prepared(cursor)
@@ -293,7 +293,7 @@ def _cursors(session: ClientSession) -> Iterator[Row]:
             yield (portal.name, portal.prepared.text, portal.hold, any(portal.formats), scrolls, _moment(session.backend.query_start))
 
 
-def _ssl(node: Node, session: ClientSession) -> Iterator[Row]:
+def _ssl(node: NodeState, session: ClientSession) -> Iterator[Row]:
     """Yield client connections. Other users' backends are left out, as their port is hidden."""
     for backend in node.activity.all():
         if backend.client_port is None or not _sees(session, backend.role):
@@ -308,14 +308,14 @@ def _ssl(node: Node, session: ClientSession) -> Iterator[Row]:
         yield (backend.pid, True, backend.tls.version, backend.tls.cipher, backend.tls.bits, *names)
 
 
-def _gssapi(node: Node, session: ClientSession) -> Iterator[Row]:
+def _gssapi(node: NodeState, session: ClientSession) -> Iterator[Row]:
     """Yield the client connections that `_ssl` yields. None of them uses GSSAPI."""
     for backend in node.activity.all():
         if backend.client_port is not None and _sees(session, backend.role):
             yield (backend.pid, False, None, False)
 
 
-def _access_rules(node: Node, session: ClientSession) -> Iterator[Row]:
+def _access_rules(node: NodeState, session: ClientSession) -> Iterator[Row]:
     """Yield the current lines of pg_hba.conf, whether they are in force or not."""
     if not session.context.superuser:
         raise PostgresError("42501", "permission denied for view pg_hba_file_rules")
@@ -333,7 +333,7 @@ def _access_rules(node: Node, session: ClientSession) -> Iterator[Row]:
         yield (number, line.kind, *words, *address, line.method, options, error)
 
 
-def _mappings(node: Node, session: ClientSession) -> Iterator[Row]:
+def _mappings(node: NodeState, session: ClientSession) -> Iterator[Row]:
     """Yield the current lines of pg_ident.conf, whether they are in force or not."""
     if not session.context.superuser:
         raise PostgresError("42501", "permission denied for view pg_ident_file_mappings")
@@ -341,20 +341,20 @@ def _mappings(node: Node, session: ClientSession) -> Iterator[Row]:
         yield (number, *((None, None, None) if line is None else (line.map, line.system, line.role)), error)
 
 
-def subscriptions(node: Node) -> Iterator[Row]:
+def subscriptions(node: NodeState) -> Iterator[Row]:
     for row in node.launcher.subscription_rows():
         sent, received, ended = map(_since_2000, (row.last_msg_send_time, row.last_msg_receipt_time, row.latest_end_time))
         yield (row.subid, row.subname, row.pid, row.relid, row.received_lsn, sent, received, row.latest_end_lsn, ended)
 
 
-def _subscription_tables(node: Node) -> Iterator[Row]:
+def _subscription_tables(node: NodeState) -> Iterator[Row]:
     """Yield the tables of each subscription and the published tables that are missing in it."""
     for report in table_report(node.launcher):
         head = (report.subscription.oid, report.subscription.name, report.relation, report.schema, report.name, report.state, report.lsn)
         yield (*head, report.copied, report.applied, report.missing, report.left_out, report.resync)
 
 
-def _copies(node: Node, session: ClientSession) -> Iterator[Row]:
+def _copies(node: NodeState, session: ClientSession) -> Iterator[Row]:
     """Yield running COPY commands and initial copies. Of other users' backends only their existence is shown."""
     names = database_names(node)
     for backend in node.activity.all():

@@ -1,7 +1,7 @@
 """The extended query protocol: Parse, Bind, Describe, Execute, Close, Flush and Sync (manual, 55.2.3).
 
-The session calls `ExtendedQuery.message` for each message that it does not skip, and `sync` at Sync. The statements of a pipeline are one
-implicit transaction, which Sync commits. Invariants: Describe answers before the statement has run, because drivers such as JDBC ask for
+`message_loop` calls `message` for each message that it does not skip, and `sync` at Sync. The statements of a pipeline are one implicit
+transaction, which Sync commits. Invariants: Describe answers before the statement has run, because drivers such as JDBC ask for
 the columns first. The text of a parameter is validated at Bind, as PostgreSQL's input functions do.
 """
 
@@ -14,11 +14,14 @@ from headgate.commands.session import Parameter
 from headgate.errors import PostgresError, Severity, existing
 from headgate.server.monitoring import audit
 from headgate.server.protocol import message as protocol
+from headgate.server.protocol import parameter
 from headgate.server.protocol import portal as portals
 from headgate.server.protocol.message import FrontendReader
-from headgate.server.protocol.portal import Portal, PreparedStatement, RowSource, column_formats
+from headgate.server.protocol.portal import Portal, PreparedStatement, column_formats
+from headgate.server.protocol.row_source import RowSource
 from headgate.server.protocol.statement_result import ResultSender
 from headgate.server.session import utility
+from headgate.server.session.nested_statements import NestedStatements
 from headgate.sql import parser
 from headgate.types import registry
 from headgate.types.resultset import ResultColumn, ResultSet
@@ -35,6 +38,9 @@ class ExtendedQuery:
         self.session = session
         self.sender = ResultSender(session)
         self._executed = 0
+        session.nested = NestedStatements(
+            self.prepare, self.start_portal, self.check_unchanged, start=self.sender.start, tag_of=self.sender.tag_of
+        )
 
     @property
     def begun(self) -> bool:
@@ -142,10 +148,10 @@ class ExtendedQuery:
             return Parameter(type_oid, None)
         if code == 0:
             text = self.session.connection.encoding.decode(value)
-            utility.check_input(text, type_oid, self.session)
+            parameter.check(text, type_oid, self.session.context.forms)
             return Parameter(type_oid, text)
         if code == 1:
-            return Parameter(type_oid, utility.text_of_binary(value, type_oid, self.session))
+            return Parameter(type_oid, parameter.text_of_binary(value, type_oid, self.session.connection.encoding))
         raise PostgresError("22023", f"unsupported format code: {code}")
 
     def _find_prepared(self, name: str) -> PreparedStatement:

@@ -9,9 +9,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
+from headgate.commands.open_cursor import OpenCursor
 from headgate.errors import not_supported
+from headgate.server.protocol.cursor_position import CursorPosition
 from headgate.server.protocol.portal import Portal
 from headgate.server.protocol.statement_memory import Kept
+from headgate.storage.row_store import RowStore
 
 
 class OpenPortals(Kept[Portal]):
@@ -23,6 +26,16 @@ class OpenPortals(Kept[Portal]):
         """Add a portal to the current (sub)transaction."""
         portal.depth = self.depth
         self.keep(portal.name, portal)
+
+    def cursor(self, name: str, new_store: Callable[[], RowStore]) -> OpenCursor | None:
+        """Return the cursor or portal of that name for ``WHERE CURRENT OF``, or None."""
+        portal = self.get(name)
+        if portal is None or portal.prepared.statement is None:
+            return None
+        position = portal.buffered or CursorPosition(new_store, scroll=False)
+        at = position.at if position.on_row else None
+        columns = portal.prepared.columns or ()
+        return OpenCursor(portal.prepared.statement.node, columns, portal.view, not portal.fresh, at, position.row, portal.chosen)
 
     def close(self, name: str) -> None:
         portal = self.remove(name)

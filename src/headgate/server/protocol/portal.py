@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from headgate.errors import PostgresError
 from headgate.server.protocol import data_row
+from headgate.server.protocol.row_source import RowSource
 from headgate.types import registry, text_column
 from headgate.types.encoded import encoded
 from headgate.types.resultset import ResultColumn, ResultSet
@@ -25,7 +26,7 @@ from headgate.types.text.text import read_text, styled
 if TYPE_CHECKING:
     from headgate.commands.session import Parameter
     from headgate.server.protocol.connection import Connection
-    from headgate.server.session.cursor import CursorPosition
+    from headgate.server.protocol.cursor_position import CursorPosition
     from headgate.settings.encoding import Encoding
     from headgate.sql.parser import Statement
     from headgate.storage.transaction.snapshot import StatementView
@@ -115,51 +116,6 @@ def column_formats(formats: Sequence[int], columns: int) -> tuple[int, ...]:
     if len(formats) != columns:
         raise PostgresError("08P01", f"bind message has {len(formats)} result formats but query has {columns} columns")
     return tuple(formats)
-
-
-class RowSource:
-    """The rows of a ResultSet, which are read in parts."""
-
-    def __init__(self, result: ResultSet) -> None:
-        self.result = result
-        self.columns = result.columns
-        self.sent = 0
-        self._batches: Iterator[pa.RecordBatch] = iter(result)
-        self._rest: pa.RecordBatch | None = None
-
-    def take(self, limit: int) -> Iterator[pa.RecordBatch]:
-        """Yield batches with at most `limit` rows in total; 0 = all."""
-        remaining = limit
-        while True:
-            batch = self._next()
-            if batch is None:
-                return
-            if limit and batch.num_rows > remaining:
-                self._rest = batch.slice(remaining)
-                batch = batch.slice(0, remaining)
-            if limit:
-                remaining -= batch.num_rows
-            self.sent += batch.num_rows
-            yield batch
-            if limit and not remaining:
-                return
-
-    def _next(self) -> pa.RecordBatch | None:
-        while True:
-            if self._rest is not None:
-                batch, self._rest = self._rest, None
-            else:
-                next_batch = next(self._batches, None)
-                if next_batch is None:
-                    return None
-                batch = next_batch
-            if batch.num_rows:
-                return batch
-
-    def close(self) -> None:
-        close = getattr(self.result.batches, "close", None)
-        if close is not None:
-            close()
 
 
 def send(connection: Connection, source: RowSource, limit: int, formats: Sequence[int], forms: text_column.TextSettings) -> int:

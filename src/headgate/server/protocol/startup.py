@@ -10,7 +10,9 @@ import contextlib
 import logging
 import struct
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from headgate.catalog import database as databases
@@ -31,19 +33,20 @@ from headgate.server.protocol.connection import Connection, ConnectionBroken
 from headgate.server.protocol.failure import as_postgres_error
 from headgate.server.session import session_role
 from headgate.server.session.message_loop import MessageLoop
-from headgate.server.session.session import ClientSession
+from headgate.server.session.session import ClientSession, Computed
 from headgate.settings.definition import read_bool
 from headgate.settings.session import SessionSettings
 
 if TYPE_CHECKING:
     from headgate.catalog.database import Database
-    from headgate.server.node import Node
+    from headgate.catalog.system_view import Provider
+    from headgate.server.node_state import NodeState
 
 _log = logging.getLogger("headgate.server")
 _OWN = {"user", "database", "replication", "options"}
 
 
-def serve(node: Node, connection: Connection) -> None:
+def serve(node: NodeState, connection: Connection) -> None:
     backend: Backend | None = None
     host, speaker = _identify_client(node, connection)
     try:
@@ -66,7 +69,7 @@ def serve(node: Node, connection: Connection) -> None:
     MessageLoop(session).run()
 
 
-def _identify_client(node: Node, connection: Connection) -> tuple[ClientHost | None, ClientSpeaker]:
+def _identify_client(node: NodeState, connection: Connection) -> tuple[ClientHost | None, ClientSpeaker]:
     """Identify the client's address for pg_hba.conf and for the log."""
     address, port = connection.peer
     host = None if address is None else ClientHost(address)
@@ -78,13 +81,13 @@ def _identify_client(node: Node, connection: Connection) -> tuple[ClientHost | N
     return host, speaker
 
 
-def _end_with_error(node: Node, connection: Connection, backend: Backend | None) -> None:
+def _end_with_error(node: NodeState, connection: Connection, backend: Backend | None) -> None:
     connection.close()
     if backend is not None:
         node.activity.leave(backend.pid)
 
 
-def _refuse(node: Node, connection: Connection, error: PostgresError) -> None:
+def _refuse(node: NodeState, connection: Connection, error: PostgresError) -> None:
     log.log_sent_error(error, "", node.settings)
     with contextlib.suppress(ConnectionBroken):
         connection.write(message.error_response(error, severity=Severity.FATAL))
@@ -92,7 +95,7 @@ def _refuse(node: Node, connection: Connection, error: PostgresError) -> None:
 
 
 # ---- the packets ----------------------------------------------------------------------------------------
-def _startup_packet(node: Node, connection: Connection, deadline: float) -> dict[str, str] | None:
+def _startup_packet(node: NodeState, connection: Connection, deadline: float) -> dict[str, str] | None:
     """Return the parameters of the StartupMessage, or None after a CancelRequest or an invalid packet, when the connection is closed."""
     requests = set()
     while True:
@@ -117,7 +120,7 @@ def _startup_packet(node: Node, connection: Connection, deadline: float) -> dict
         return _parameters(connection, version, body[4:])
 
 
-def _encrypt(node: Node, connection: Connection, version: int, deadline: float) -> bool:
+def _encrypt(node: NodeState, connection: Connection, version: int, deadline: float) -> bool:
     """Answer a request for encryption: TLS if it is enabled, but not on a Unix socket. Return whether the connection uses TLS now."""
     tls = node.access.tls if version == message.SSL_REQUEST and connection.peer[0] is not None else None
     connection.write(b"N" if tls is None else b"S")
@@ -159,7 +162,7 @@ class Stranger:
     deadline: float
 
 
-def _open(node: Node, connection: Connection, backend: Backend, parameters: dict[str, str], stranger: Stranger) -> ClientSession:
+def _open(node: NodeState, connection: Connection, backend: Backend, parameters: dict[str, str], stranger: Stranger) -> ClientSession:
     user = parameters.get("user", "")
     if not user:
         raise fatal("28000", "no PostgreSQL user name specified in startup packet")
@@ -220,7 +223,7 @@ def _replication(text: str) -> tuple[bool, bool]:
     return value, False
 
 
-def _groups(node: Node, user: str) -> frozenset[str]:
+def _groups(node: NodeState, user: str) -> frozenset[str]:
     with contextlib.closing(node.catalog.cursor()) as cursor:
         role = roles.lookup(cursor, user)
         if role is None:
@@ -229,7 +232,7 @@ def _groups(node: Node, user: str) -> frozenset[str]:
         return frozenset(group.name for group in groups if group is not None)
 
 
-def _find_role(node: Node, name: str) -> StoredRole | None:
+def _find_role(node: NodeState, name: str) -> StoredRole | None:
     with contextlib.closing(node.catalog.cursor()) as cursor:
         role = roles.lookup(cursor, name)
     if role is None:
@@ -238,7 +241,7 @@ def _find_role(node: Node, name: str) -> StoredRole | None:
     return StoredRole(role.name, role.verifier, until)
 
 
-def _database(node: Node, backend: Backend, role: Role, name: str) -> Database:
+def _database(node: NodeState, backend: Backend, role: Role, name: str) -> Database:
     with contextlib.closing(node.catalog.cursor()) as cursor:
         if not role.can_login:
             raise fatal("28000", f'role "{role.name}" is not permitted to log in')
@@ -259,7 +262,7 @@ def _database(node: Node, backend: Backend, role: Role, name: str) -> Database:
     return database
 
 
-def _check_connect(node: Node, role: Role, database: Database) -> None:
+def _check_connect(node: NodeState, role: Role, database: Database) -> None:
     with contextlib.closing(node.catalog.cursor()) as cursor:
         if not privilege.may_on_database(cursor, role.name, database.oid, "CONNECT"):
             detail = "User does not have CONNECT privilege."
@@ -267,7 +270,7 @@ def _check_connect(node: Node, role: Role, database: Database) -> None:
 
 
 def _session(
-    node: Node, connection: Connection, backend: Backend, parameters: dict[str, str], role: Role, database: Database
+    node: NodeState, connection: Connection, backend: Backend, parameters: dict[str, str], role: Role, database: Database
 ) -> ClientSession:
     settings = SessionSettings(node.settings)
     settings.override("is_superuser", "on" if role.superuser else "off")
@@ -295,15 +298,29 @@ def _session(
         server_addr=local[0],
         server_port=local[1],
     )
-    session = ClientSession(node, connection, backend, context, settings)
-    session.taken_roles[role.name] = role
+    session = ClientSession(node, connection, backend, context, settings, role, Computed(_functions, partial(_relations, node)))
     for name, value in startup_settings:
         if name.lower() in session_role.NAMES:
-            session_role.begin_with(session, name, value)
+            session.role.begin_with(name, value)
     return session
 
 
-def _apply_stored(node: Node, settings: SessionSettings, role: Role, database: Database) -> None:
+# Both import when a session first needs them, so that a start does not wait for these modules.
+
+
+def _functions(session: ClientSession) -> Mapping[str, Callable[..., object]]:
+    from headgate.server.function.functions import functions
+
+    return functions(session)
+
+
+def _relations(node: NodeState, session: ClientSession) -> Mapping[str, Provider]:
+    from headgate.server.monitoring.system_view import providers
+
+    return providers(node, session)
+
+
+def _apply_stored(node: NodeState, settings: SessionSettings, role: Role, database: Database) -> None:
     """Apply the settings of ALTER ROLE and ALTER DATABASE with the rights of a superuser. Log and skip values that are no longer valid."""
     with contextlib.closing(node.catalog.cursor()) as cursor:
         for source, name, value in stored_setting.in_force(cursor, database.oid, role.oid):

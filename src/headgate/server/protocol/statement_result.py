@@ -18,7 +18,7 @@ from headgate.errors import PostgresError, Severity
 from headgate.server.protocol import data_row
 from headgate.server.protocol import message as protocol
 from headgate.server.protocol import portal as portals
-from headgate.server.protocol.portal import RowSource
+from headgate.server.protocol.row_source import RowSource
 from headgate.server.session import utility
 from headgate.sql import command_tag, parser
 from headgate.types.resultset import ResultSet

@@ -22,6 +22,7 @@ from headgate.server.monitoring import audit
 from headgate.server.monitoring.log import log_sent_error
 from headgate.server.protocol import message as protocol
 from headgate.server.protocol.connection import ConnectionBroken, FrontendMessage
+from headgate.server.protocol.extended_query import ExtendedQuery
 from headgate.server.protocol.failure import as_postgres_error
 from headgate.server.protocol.simple_query import SimpleQuery
 from headgate.server.session.session import ClientSession, SessionEnd
@@ -39,7 +40,7 @@ class MessageLoop:
     def __init__(self, session: ClientSession) -> None:
         """Create the loop. `run` does the work."""
         self._session, self._connection = session, session.connection
-        self._simple = SimpleQuery(session)
+        self._simple, self._extended = SimpleQuery(session), ExtendedQuery(session)
         self._skipping = False
 
     def run(self) -> None:
@@ -68,7 +69,7 @@ class MessageLoop:
 
     def _send_notifications_when_idle(self) -> None:
         """Send pending notifications while the session waits for the client's next message."""
-        if self._session.mailbox.waiting and not self._session.extended.begun:
+        if self._session.mailbox.waiting and not self._extended.begun:
             self._send_notifications()
             self._connection.flush()
 
@@ -169,11 +170,11 @@ class MessageLoop:
             return True
         if kind == "S":
             self._skipping = False
-            self._guard(self._session.extended.sync)
+            self._guard(self._extended.sync)
             return True
         if kind == "p":
             raise PostgresError("08P01", f"invalid frontend message type {ord(kind)}", severity=Severity.FATAL)
-        if not self._skipping and not self._guard(lambda: self._session.extended.message(kind, message.whole())):
+        if not self._skipping and not self._guard(lambda: self._extended.message(kind, message.whole())):
             self._skipping = True
             self._connection.flush()
         return False

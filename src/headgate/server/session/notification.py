@@ -16,13 +16,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from headgate.commands.pending_notifications import QUEUE, PendingNotifications, queue_is_full, size
-from headgate.sql.parser import ParseNode
-
-if TYPE_CHECKING:
-    from headgate.server.session.session import ClientSession
 
 
 @dataclass(eq=False)
@@ -131,17 +126,3 @@ def _deliver(box: Mailbox, notifications: Sequence[Notification]) -> bool:
         notification.readers += 1
     box.waiting.extend(matching)
     return bool(matching)
-
-
-def listen(session: ClientSession, node: ParseNode, text: str) -> str:
-    """Execute LISTEN channel. It takes effect at commit."""
-    session.block.touch()
-    session.block.pending.actions.append(("LISTEN", node.conditionname))
-    return "LISTEN"
-
-
-def unlisten(session: ClientSession, node: ParseNode, text: str) -> str:
-    """Execute UNLISTEN channel or UNLISTEN *. It takes effect at commit."""
-    session.block.touch()
-    session.block.pending.actions.append(("UNLISTEN", node.conditionname))
-    return "UNLISTEN"

@@ -11,6 +11,7 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.commands.session import Parameter
 from headgate.errors import PostgresError, existing
+from headgate.server.protocol import parameter
 from headgate.server.protocol.portal import PreparedStatement
 from headgate.sql import grammar, parser
 from headgate.sql.parser import ParseNode, Statement
@@ -33,7 +34,7 @@ def prepare(session: ClientSession, node: pb.PrepareStmt, text: str) -> str:
         raise PostgresError("42P05", f'prepared statement "{node.name}" already exists')
     types = tuple(_type(parser.unwrap(type_name)) for type_name in node.argtypes)
     statement = Statement(parser.unwrap(node.query), text, 0, len(text))
-    prepared = session.extended.prepare(node.name, text, types, statement)
+    prepared = session.nested.prepare(node.name, text, types, statement)
     prepared.from_sql = True
     session.prepared.keep(node.name, prepared)
     return "PREPARE"
@@ -51,8 +52,6 @@ def _type(type_name: pb.TypeName) -> int:
 
 def execute(session: ClientSession, node: pb.ExecuteStmt, text: str) -> str | ResultSet:
     """Execute EXECUTE name [(values)]. Raise 26000 if it does not exist, 42601 for a wrong number of values."""
-    from headgate.server.protocol.statement_result import ResultSender
-
     prepared = find(session, node.name)
     if len(node.params) != len(prepared.parameters):
         raise PostgresError(
@@ -65,24 +64,21 @@ def execute(session: ClientSession, node: pb.ExecuteStmt, text: str) -> str | Re
     values = [_value(session, parser.unwrap(param), oid) for param, oid in zip(node.params, prepared.parameters, strict=True)]
     session.parameters = tuple(Parameter(oid, value) for oid, value in zip(prepared.parameters, values, strict=True))
     session.analysed.expect(prepared.statement.node)
-    sender = ResultSender(session)
-    result = sender.start(prepared.statement)
+    result = session.nested.start(prepared.statement)
     if not isinstance(result, ResultSet):
-        return sender.tag_of(result)
-    session.extended.check_unchanged(prepared, prepared.statement, result)
+        return session.nested.tag_of(result)
+    session.nested.check_unchanged(prepared, prepared.statement, result)
     return result
 
 
 def _value(session: ClientSession, node: ParseNode, type_oid: int) -> str | None:
-    from headgate.server.session.utility import check_input
-
     if str(node.DESCRIPTOR.name) == "A_Const":
         if node.isnull:
             return None
         if node.WhichOneof("val") in ("ival", "fval") and type_oid != registry.NUMERIC:
             return _evaluate(session, node, type_oid)  # a number is cast, as by an assignment
         value = constant(node)
-        check_input(value, type_oid, session)
+        parameter.check(value, type_oid, session.context.forms)
         return value
     return _evaluate(session, node, type_oid)
 

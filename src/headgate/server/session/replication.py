@@ -14,7 +14,7 @@ from headgate.walsender.commands import Walsender
 from headgate.walsender.host import Block, Channel, Host, Node
 
 if TYPE_CHECKING:
-    from headgate.server import node as server
+    from headgate.server.node_state import NodeState
     from headgate.server.protocol.connection import Connection
     from headgate.server.session.session import ClientSession
 
@@ -75,7 +75,7 @@ def _block(session: ClientSession) -> Block:
     )
 
 
-def _node(node: server.Node) -> Node:
+def _node(node: NodeState) -> Node:
     def findings(database: str | None, progress: Callable[[str], None]) -> Generator[tuple[str, str, str, str], None, int]:
         with subject.of_running(node.engine, node.data_dir, database) as checked:
             checked.progress = progress
@@ -92,6 +92,6 @@ def _node(node: server.Node) -> Node:
         senders=node.senders,
         changes=node.changes,
         log_watch=node.log_watch,
-        is_stopping=lambda: node.stopping,
+        is_stopping=node.stopping.is_set,
         findings=findings,
     )

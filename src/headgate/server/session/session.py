@@ -9,6 +9,7 @@ import contextlib
 import functools
 import logging
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NoReturn
 
@@ -25,14 +26,14 @@ from headgate.lsn import Lsn
 from headgate.server.monitoring.log_line_prefix import ClientSpeaker
 from headgate.server.protocol import message as protocol
 from headgate.server.protocol.connection import Connection
-from headgate.server.protocol.extended_query import ExtendedQuery
 from headgate.server.protocol.open_portals import OpenPortals
-from headgate.server.protocol.portal import PreparedStatement, RowSource, send
+from headgate.server.protocol.portal import PreparedStatement, send
+from headgate.server.protocol.row_source import RowSource
 from headgate.server.protocol.statement_memory import Kept, Share
-from headgate.server.session import cursor, session_role
 from headgate.server.session.advisory_lock import SessionAdvisoryLocks, most_locks
 from headgate.server.session.interrupts import Interrupts
 from headgate.server.session.notification import Mailbox
+from headgate.server.session.session_role import SessionRole
 from headgate.server.session.transaction_block import BlockState, TransactionBlock
 from headgate.settings.encoding import Encoding
 from headgate.storage.lock import Patience
@@ -51,7 +52,8 @@ if TYPE_CHECKING:
     from headgate.commands.session import Parameter
     from headgate.commands.transition_table import TransitionTable
     from headgate.server.monitoring.activity import Backend
-    from headgate.server.node import Node
+    from headgate.server.node_state import NodeState
+    from headgate.server.session.nested_statements import NestedStatements
     from headgate.settings.session import SessionSettings
     from headgate.storage.transaction.transaction import Transaction
     from headgate.walsender.commands import Walsender
@@ -62,6 +64,14 @@ SEVERITIES = ["DEBUG5", "DEBUG4", "DEBUG3", "DEBUG2", "DEBUG1", "LOG", "NOTICE",
 """The values of client_min_messages, from the most verbose to the least."""
 
 
+@dataclass(frozen=True)
+class Computed:
+    """What the modules above compute for a session: `functions` those with side effects, `relations` the dynamic ones (pg_stat_*)."""
+
+    functions: Callable[[ClientSession], Mapping[str, Callable[..., object]]]
+    relations: Callable[[ClientSession], Mapping[str, Provider]]
+
+
 class SessionEnd(Exception):
     """Raised to end the session. All messages to the client have been sent."""
 
@@ -69,8 +79,22 @@ class SessionEnd(Exception):
 class ClientSession:
     """The session of one client. The listener creates it during startup; only its own thread uses it, except for `interrupts`."""
 
-    def __init__(self, node: Node, connection: Connection, backend: Backend, context: SessionContext, settings: SessionSettings) -> None:
+    nested: NestedStatements
+    """How the session's statements run other ones. `extended_query` sets it."""
+
+    def __init__(
+        self,
+        node: NodeState,
+        connection: Connection,
+        backend: Backend,
+        context: SessionContext,
+        settings: SessionSettings,
+        role: Role,
+        computed: Computed,
+    ) -> None:
+        """Create the session of an authenticated client. `role` is the authenticated role."""
         self.node, self.parts = node, node.parts
+        self._computed = computed
         self.connection = connection
         self.backend = backend
         self.context = context
@@ -90,8 +114,7 @@ class ClientSession:
         )
         self._types = KnownTypes(node.catalog, context.database, self._catalog_cursor)
         self._functions = row_call.Resolver(self)
-        self.taken_roles: dict[str, Role] = {}
-        """The roles that the session has acted as, by name."""
+        self.role = SessionRole(role, context, settings, self._reading)
         settings.restored = self.settings_restored
         self.prepared = Kept[PreparedStatement](self.share)
         self.job_group = f"session-{backend.pid}"
@@ -103,7 +126,6 @@ class ClientSession:
         """The transaction in which the currently executing statement has begun."""
         self.walsender: Walsender | None = None
         """The walsender of a replication connection."""
-        self.extended = ExtendedQuery(self)
 
     # ---- the interface for commands ---------------------------------------------------------------------
     @property
@@ -133,14 +155,12 @@ class ClientSession:
     @property
     def dynamic(self) -> Mapping[str, Provider]:
         """The dynamic relations, such as the pg_stat_* views."""
-        return self.node.dynamic_relations(self)
+        return self._computed.relations(self)
 
     @functools.cached_property
     def functions(self) -> Mapping[str, Callable[..., object]]:
         """The functions with side effects. Cached, because each part of a statement looks them up."""
-        from headgate.server.function.functions import functions
-
-        return functions(self)
+        return self._computed.functions(self)
 
     def start(self, text: str) -> None:
         self.statement_text = text
@@ -168,7 +188,7 @@ class ClientSession:
         transaction.locks.cancelled = self.patience()
         if self._shown is not transaction:
             transaction.statement()
-            session_role.refresh(self, transaction.cursor)
+            self.role.refresh(transaction.cursor)
             self.use_types()
         if self._executing:
             self._shown = transaction
@@ -241,13 +261,18 @@ class ClientSession:
 
     def _check_schema(self, schema: str) -> None:
         """Raise 42501 if the user does not have USAGE on the schema of a type that it names."""
-        storage = self.block.storage
-        cursor = self.node.catalog.cursor() if storage is None else storage.cursor
-        try:
+        with self._reading() as cursor:
             namespace.check_use(cursor, self.context.user, self.context.database, schema)
-        finally:
-            if storage is None:
-                cursor.close()
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[Cursor]:
+        """Yield the open transaction's cursor, so that its own changes of the catalog count. If none is open, yield one in autocommit."""
+        storage = self.block.storage
+        if storage is not None:
+            yield storage.cursor
+            return
+        with contextlib.closing(self.node.catalog.cursor()) as cursor:
+            yield cursor
 
     def _begin_storage(self) -> Transaction:
         return self.node.engine.begin(self.context.database)
@@ -284,7 +309,9 @@ class ClientSession:
         self.block.prevent(command)
 
     def open_cursor(self, name: str) -> OpenCursor | None:
-        return cursor.opened(self, name)
+        from headgate.commands.query import rendering
+
+        return self.portals.cursor(name, lambda: rendering.kept(self))
 
     def check_cancel(self) -> None:
         """Raise 57014 if the statement was cancelled."""
@@ -370,13 +397,13 @@ class ClientSession:
         self.node.channels.forget(self.mailbox)
         self.prepared.remove_all()
         self.advisory.release_session_level()
-        session_role.discard(self)
+        self.role.discard()
         self.settings.reset_all()
 
     @property
     def is_superuser(self) -> bool:
         """Whether the current user is a superuser, as the transaction sees it."""
-        session_role.refresh(self)
+        self.role.refresh()
         return self.context.superuser
 
     def setting_changed(self, name: str) -> None:
@@ -396,4 +423,4 @@ class ClientSession:
         self.setting_changed("search_path")
         self.setting_changed("application_name")
         self.setting_changed("client_encoding")
-        session_role.follow(self)
+        self.role.follow()

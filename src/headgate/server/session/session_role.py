@@ -8,117 +8,110 @@ SET LOCAL) also restores the role, and nothing else changes it.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 from headgate.catalog.physical import Cursor
 from headgate.catalog.security import role as roles
 from headgate.catalog.security.rights import one
 from headgate.catalog.security.role import Role
+from headgate.catalog.session import SessionContext
 from headgate.errors import PostgresError, existing
-
-if TYPE_CHECKING:
-    from headgate.server.session.session import ClientSession
+from headgate.settings.session import SessionSettings
 
 NAMES = ("role", "session_authorization")
 
 
-def set_to(session: ClientSession, setting: str, value: str | None, *, local: bool) -> None:
-    """Execute SET ROLE, SET SESSION AUTHORIZATION or set_config of either; a `value` of None is DEFAULT."""
-    if setting.lower() == "role":
-        set_role(session, session.settings.reset_text(setting) if value is None else value, local=local)
-    else:
-        set_session_authorization(session, value, local=local)
+class SessionRole:
+    """The roles of one session. `context` has the acting role and the session user."""
 
+    def __init__(
+        self, authenticated: Role, context: SessionContext, settings: SessionSettings, reading: Callable[[], AbstractContextManager[Cursor]]
+    ) -> None:
+        """Begin with the authenticated role. `reading` yields a cursor of the catalog as the transaction sees it."""
+        self._context, self._settings, self._reading = context, settings, reading
+        self._authenticated = authenticated.name
+        self._taken = {authenticated.name: authenticated}
+        """The roles that the session has acted as, by name."""
 
-def set_role(session: ClientSession, name: str, *, local: bool) -> None:
-    """Execute SET ROLE name | NONE. Raise 22023 if the role does not exist, 42501 if the session user is not a member of it."""
-    with _reading(session) as cursor:
-        role_name = session.context.session_user if name == "none" else name
-        role = existing(roles.lookup(cursor, role_name), "22023", f'role "{role_name}"')
-        session_user = roles.get(cursor, session.context.session_user)
-        if not session_user.superuser and role.oid not in roles.memberships(cursor, session_user.oid):
-            raise PostgresError("42501", f'permission denied to set role "{role_name}"')
-    session.taken_roles[role.name] = role
-    session.settings.set("role", name, local=local)
-    follow(session)
+    def set_to(self, setting: str, value: str | None, *, local: bool) -> None:
+        """Execute SET ROLE, SET SESSION AUTHORIZATION or set_config of either; a `value` of None is DEFAULT."""
+        if setting.lower() == "role":
+            self._set_role(self._settings.reset_text(setting) if value is None else value, local=local)
+        else:
+            self._set_session_authorization(value, local=local)
 
+    def _set_role(self, name: str, *, local: bool) -> None:
+        """Execute SET ROLE name | NONE. Raise 22023 if the role does not exist, 42501 if the session user is not a member of it."""
+        with self._reading() as cursor:
+            role_name = self._context.session_user if name == "none" else name
+            role = existing(roles.lookup(cursor, role_name), "22023", f'role "{role_name}"')
+            session_user = roles.get(cursor, self._context.session_user)
+            if not session_user.superuser and role.oid not in roles.memberships(cursor, session_user.oid):
+                raise PostgresError("42501", f'permission denied to set role "{role_name}"')
+        self._taken[role.name] = role
+        self._settings.set("role", name, local=local)
+        self.follow()
 
-def set_session_authorization(session: ClientSession, name: str | None, *, local: bool) -> None:
-    """Execute SET SESSION AUTHORIZATION name | DEFAULT. Raise 22023 if the role does not exist, 42501 without the right to set it."""
-    with _reading(session) as cursor:
-        authenticated = roles.get(cursor, session.backend.role_name or session.context.session_user)
-        role = authenticated if name is None else roles.lookup(cursor, name)
-    if role is None:
-        raise PostgresError("22023", f'role "{name}" does not exist')
-    if role.oid != authenticated.oid and not authenticated.superuser:
-        raise PostgresError("42501", f'permission denied to set session authorization "{name}"')
-    session.taken_roles[role.name] = role
-    session.settings.set("session_authorization", role.name, local=local)
-    session.settings.set("role", session.settings.reset_text("role") if name is None else "none", local=local)
-    follow(session)
+    def _set_session_authorization(self, name: str | None, *, local: bool) -> None:
+        """Execute SET SESSION AUTHORIZATION name | DEFAULT. Raise 22023 if the role does not exist, 42501 without the right to set it."""
+        with self._reading() as cursor:
+            authenticated = roles.get(cursor, self._authenticated)
+            role = authenticated if name is None else roles.lookup(cursor, name)
+        if role is None:
+            raise PostgresError("22023", f'role "{name}" does not exist')
+        if role.oid != authenticated.oid and not authenticated.superuser:
+            raise PostgresError("42501", f'permission denied to set session authorization "{name}"')
+        self._taken[role.name] = role
+        self._settings.set("session_authorization", role.name, local=local)
+        self._settings.set("role", self._settings.reset_text("role") if name is None else "none", local=local)
+        self.follow()
 
+    def begin_with(self, setting: str, value: str) -> None:
+        """Apply `role` or `session_authorization` from the startup packet.
 
-def begin_with(session: ClientSession, setting: str, value: str) -> None:
-    """Apply `role` or `session_authorization` from the startup packet. Raise 22023 or 42501 if the role does not exist or is not permitted.
+        `role` becomes the value to which RESET returns. `session_authorization` is only checked. Raise 22023 if the role does not exist,
+        42501 if it is not permitted.
+        """
+        if setting.lower() == "role":
+            self._set_role(value, local=False)
+            self._settings.set_initial(setting, value, "client", superuser=True)
+            return
+        with self._reading() as cursor:
+            role = roles.lookup(cursor, value)
+        if role is None:
+            raise PostgresError("22023", f'role "{value}" does not exist')
+        if role.oid != self._context.user_oid and not self._context.superuser:
+            raise PostgresError("42501", f'permission denied to set session authorization "{value}"')
 
-    `role` becomes the value to which RESET returns. `session_authorization` is only checked.
-    """
-    if setting.lower() == "role":
-        set_role(session, value, local=False)
-        session.settings.set_initial(setting, value, "client", superuser=True)
-        return
-    with _reading(session) as cursor:
-        role = roles.lookup(cursor, value)
-    if role is None:
-        raise PostgresError("22023", f'role "{value}" does not exist')
-    if role.oid != session.context.user_oid and not session.context.superuser:
-        raise PostgresError("42501", f'permission denied to set session authorization "{value}"')
+    def discard(self) -> None:
+        """Make the authenticated user the acting role again (DISCARD ALL)."""
+        self._set_session_authorization(None, local=False)
 
+    def follow(self) -> None:
+        """Make the role named by the settings the acting role."""
+        authorization, chosen = self._settings.text("session_authorization"), self._settings.text("role")
+        self._context.session_user = authorization
+        name = authorization if chosen == "none" else chosen
+        if name != self._context.user:
+            self._become(self._taken[name])
 
-def discard(session: ClientSession) -> None:
-    """Make the authenticated user the acting role again (DISCARD ALL)."""
-    set_session_authorization(session, None, local=False)
+    def refresh(self, cursor: Cursor | None = None) -> None:
+        """Read the acting role's name and superuser attribute from the latest catalog, before each statement.
 
+        If the role has been dropped, it has no privileges, even if a new role has its name.
+        """
+        if cursor is None:
+            with self._reading() as new_cursor:
+                self.refresh(new_cursor)
+            return
+        context = self._context
+        row = one(cursor, "SELECT rolsuper, rolname FROM hg.pg_authid WHERE oid = ?", [context.user_oid])
+        context.superuser, name = row or (False, f"unknown (OID={context.user_oid})")
+        if name != context.user:
+            context.session_user = name if context.session_user == context.user else context.session_user
+            context.user = name
 
-def follow(session: ClientSession) -> None:
-    """Make the role named by the settings the acting role."""
-    authorization, chosen = session.settings.text("session_authorization"), session.settings.text("role")
-    session.context.session_user = authorization
-    name = authorization if chosen == "none" else chosen
-    if name != session.context.user:
-        _become(session, session.taken_roles[name])
-
-
-def refresh(session: ClientSession, cursor: Cursor | None = None) -> None:
-    """Read the acting role's name and superuser attribute from the latest catalog, before each statement.
-
-    If the role has been dropped, it has no privileges, even if a new role has its name.
-    """
-    if cursor is None:
-        with _reading(session) as new_cursor:
-            refresh(session, new_cursor)
-        return
-    context = session.context
-    row = one(cursor, "SELECT rolsuper, rolname FROM hg.pg_authid WHERE oid = ?", [context.user_oid])
-    context.superuser, name = row or (False, f"unknown (OID={context.user_oid})")
-    if name != context.user:
-        context.session_user = name if context.session_user == context.user else context.session_user
-        context.user = name
-
-
-@contextlib.contextmanager
-def _reading(session: ClientSession) -> Iterator[Cursor]:
-    """Yield the open transaction's cursor, so that its own changes of roles count. If none is open, yield a cursor in autocommit."""
-    storage = session.block.storage
-    if storage is not None:
-        yield storage.cursor
-        return
-    with contextlib.closing(session.node.catalog.cursor()) as cursor:
-        yield cursor
-
-
-def _become(session: ClientSession, role: Role) -> None:
-    session.context.user, session.context.user_oid, session.context.superuser = role.name, role.oid, role.superuser
-    session.settings.override("is_superuser", "on" if role.superuser else "off")
+    def _become(self, role: Role) -> None:
+        self._context.user, self._context.user_oid, self._context.superuser = role.name, role.oid, role.superuser
+        self._settings.override("is_superuser", "on" if role.superuser else "off")

@@ -16,14 +16,11 @@ from headgate.commands.result import CommandResult
 from headgate.commands.table import temporary
 from headgate.commands.transaction import lock_table
 from headgate.errors import PostgresError
-from headgate.server.session import cursor, notification, prepare, transaction_mode, two_phase, variable
+from headgate.server.session import cursor, prepare, transaction_mode, two_phase, variable
 from headgate.server.session.transaction_block import BlockState
 from headgate.server.session.variable import alter_system
 from headgate.sql.parser import ParseNode
-from headgate.types import registry
-from headgate.types.binary import binary
 from headgate.types.resultset import ResultColumn, ResultSet
-from headgate.types.text import text as forms
 
 if TYPE_CHECKING:
     from headgate.server.session.session import ClientSession
@@ -157,6 +154,19 @@ def _discard(session: ClientSession, node: pb.DiscardStmt, text: str) -> str:
     return target.replace("_", " ")
 
 
+def _listen(session: ClientSession, node: pb.ListenStmt, text: str) -> str:
+    session.block.touch()
+    session.block.pending.actions.append(("LISTEN", node.conditionname))
+    return "LISTEN"
+
+
+def _unlisten(session: ClientSession, node: pb.UnlistenStmt, text: str) -> str:
+    """Execute UNLISTEN channel or UNLISTEN *. Like LISTEN, it takes effect at commit."""
+    session.block.touch()
+    session.block.pending.actions.append(("UNLISTEN", node.conditionname))
+    return "UNLISTEN"
+
+
 def _lock(session: ClientSession, node: pb.LockStmt, text: str) -> str:
     if not session.in_block:
         session.block.require("LOCK TABLE")
@@ -184,8 +194,8 @@ HANDLERS: dict[str, Handler] = {
     "DeclareCursorStmt": cursor.declare,
     "FetchStmt": cursor.fetch,
     "ClosePortalStmt": cursor.close,
-    "ListenStmt": notification.listen,
-    "UnlistenStmt": notification.unlisten,
+    "ListenStmt": _listen,
+    "UnlistenStmt": _unlisten,
     "LockStmt": _lock,
     "CheckPointStmt": _checkpoint,
 }
@@ -193,25 +203,3 @@ HANDLERS: dict[str, Handler] = {
 
 IN_FUNCTIONS = frozenset({"VariableSetStmt", "VariableShowStmt", "LockStmt", "ListenStmt", "UnlistenStmt", "DiscardStmt"})
 """The statements of a session that functions may use too."""
-
-
-# ---- parameters -----------------------------------------------------------------------------------------
-_UNCHECKED = frozenset({0, registry.UNKNOWN, registry.TEXT, registry.VARCHAR, registry.BPCHAR, registry.NAME, registry.CSTRING})
-
-
-def check_input(text: str, type_oid: int, session: ClientSession) -> None:
-    """Raise the error of the type's input function for a parameter's text, if it is not valid."""
-    if type_oid in _UNCHECKED:
-        return
-    forms.read_scalar(text, type_oid, -1, session=session.context.forms)
-
-
-def text_of_binary(value: bytes, type_oid: int, session: ClientSession) -> str:
-    """Convert a parameter from its binary to its text format."""
-    if type_oid in _UNCHECKED:
-        return session.connection.encoding.decode(value)
-    import numpy as np
-
-    starts, lengths = np.zeros(1, np.int64), np.array([len(value)], np.int32)
-    typed = binary.read_binary(np.frombuffer(value, np.uint8), starts, lengths, type_oid, encoding=session.connection.encoding)
-    return str(forms.write_text(typed, type_oid)[0].as_py())

@@ -37,7 +37,7 @@ def set_statement(session: ClientSession, node: pb.VariableSetStmt, text: str) -
         _set_multi(session, node)
     elif kind == "VAR_SET_VALUE":
         if node.name in session_role.NAMES:
-            session_role.set_to(session, node.name, values(node.args)[0], local=local)
+            session.role.set_to(node.name, values(node.args)[0], local=local)
         else:
             set_value(session, node.name, values(node.args), local=local)
     elif kind == "VAR_RESET_ALL":
@@ -45,7 +45,7 @@ def set_statement(session: ClientSession, node: pb.VariableSetStmt, text: str) -
         return "RESET"
     elif kind in ("VAR_SET_DEFAULT", "VAR_RESET"):
         if node.name in session_role.NAMES:
-            session_role.set_to(session, node.name, None, local=local)
+            session.role.set_to(node.name, None, local=local)
         else:
             session.settings.reset(node.name, local=local, superuser=session.is_superuser)
         return "RESET" if kind == "VAR_RESET" else "SET"
