@@ -14,8 +14,8 @@ from headgate.catalog.security import password
 from headgate.errors import PostgresError
 from headgate.pgoutput import codec
 from headgate.server.authentication.hba import ConnectionRequest, HbaFile
+from headgate.server.client.startup import _split_options
 from headgate.server.protocol import data_row, message
-from headgate.server.protocol.startup import _split_options
 
 VALUES = st.one_of(st.none(), st.text(max_size=20))
 

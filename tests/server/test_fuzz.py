@@ -29,7 +29,8 @@ from headgate.expression.binding import literal
 from headgate.expression.binding.context import BindContext
 from headgate.server.authentication.hba import HbaFile, rules
 from headgate.server.authentication.ident_map import mappings
-from headgate.server.protocol import message, startup
+from headgate.server.client import startup
+from headgate.server.protocol import message
 from headgate.server.protocol.connection import Connection, ConnectionBroken
 from headgate.settings import file as conf
 from headgate.sql import command_tag, secret

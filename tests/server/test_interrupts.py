@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from headgate.errors import PostgresError
-from headgate.server.session.interrupts import Interrupts
+from headgate.server.interrupts import Interrupts
 
 WAIT_SECONDS = 20
 

@@ -18,8 +18,8 @@ from prometheus_client.parser import text_string_to_metric_families as plain
 from tests.conftest import Server, until
 
 from headgate.cli.demo.servers import free_port
-from headgate.server.monitoring import metrics_port as scraping
-from headgate.server.monitoring.metrics_port import Scrape
+from headgate.server.report import metrics_port as scraping
+from headgate.server.report.metrics_port import Scrape
 
 OPEN = {"Accept": "application/openmetrics-text; version=1.0.0,text/plain;q=0.5"}
 Samples = dict[tuple[str, ...], float]

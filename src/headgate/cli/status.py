@@ -1,6 +1,6 @@
 """`headgate status`: shows whether a node runs, and the state of its subscriptions and slots, for a person or (``--json``) for a program.
 
-The node is queried by a signal and answers in a file (`headgate.server.monitoring.status_report`), and by a connection (`probe`). Exit
+The node is queried by a signal and answers in a file (`headgate.server.report.status_report`), and by a connection (`probe`). Exit
 codes are those of pg_ctl status: 3 no node, 4 no data directory. With --json the node's own report is printed unchanged, with ``running``
 and ``accepting``.
 

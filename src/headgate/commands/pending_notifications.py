@@ -1,6 +1,6 @@
 """The LISTEN, UNLISTEN and NOTIFY commands of a transaction, until it commits (async.c).
 
-`server.session.notification` then sends the notifications to the listening sessions. ROLLBACK, also to a savepoint, drops them.
+`server.notification` then sends the notifications to the listening sessions. ROLLBACK, also to a savepoint, drops them.
 """
 
 from __future__ import annotations

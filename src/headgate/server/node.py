@@ -36,16 +36,17 @@ from headgate.publisher.slots import Slots
 from headgate.publisher.watch import LogWatch
 from headgate.server import cluster_watch, node_parts, reinitialize
 from headgate.server.checkpointer import Checkpointer
+from headgate.server.client.startup import serve
 from headgate.server.client_watch import ClientWatch
 from headgate.server.cluster_watch import ClusterWatch
 from headgate.server.listener import Listener
 from headgate.server.memory import MemoryWatch
-from headgate.server.monitoring import kept_statistics, log, status_report
+from headgate.server.monitoring import log
 from headgate.server.monitoring.activity import Backend
-from headgate.server.monitoring.metrics_port import Scrape
 from headgate.server.node_state import NodeState
 from headgate.server.protocol.connection import Connection
-from headgate.server.protocol.startup import serve
+from headgate.server.report import kept_statistics, status_report
+from headgate.server.report.metrics_port import Scrape
 from headgate.server.signals import SignalWait
 from headgate.server.table_watch import TableWatch
 from headgate.server.task_watch import TaskWatch
@@ -206,7 +207,7 @@ class Node(NodeState):
         port = self.settings.integer("metrics_port")
         if not port:
             return None
-        from headgate.server.monitoring import metrics
+        from headgate.server.report import metrics
 
         scrape = Scrape(self.settings.places("metrics_listen_addresses"), port, lambda: metrics.gather(self))
         scrape.start()

@@ -11,8 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from headgate.commands.session import NodeParts
+from headgate.server.notification import Mailbox
 from headgate.server.session import cursor, utility
-from headgate.server.session.notification import Mailbox
 from headgate.subscriber.host import Commands, Host
 from headgate.subscriber.rows.leaf_constraints import UniqueChecks
 

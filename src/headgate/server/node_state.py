@@ -17,9 +17,9 @@ from headgate.errors import PostgresError, Severity
 from headgate.server.authentication.access import Access
 from headgate.server.monitoring.activity import Activity, Backend
 from headgate.server.monitoring.statement_statistics import StatementStatistics
+from headgate.server.notification import Channels
 from headgate.server.protocol.statement_memory import OF_ALL, OF_MESSAGES, OF_RUNNING, Pool
-from headgate.server.session.notification import Channels
-from headgate.server.session.session_origin import OriginUsers
+from headgate.server.session_origin import OriginUsers
 from headgate.settings.node import Settings
 from headgate.walsender.standby import Standbys
 from headgate.walsender.statistics import Senders

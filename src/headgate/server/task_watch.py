@@ -1,6 +1,6 @@
 """The watch of Spark's tasks: how many task slots are in use, and which stages wait for one.
 
-One thread of the node queries the JVM every `LOOK_SECONDS`. `monitoring.status_report` shows the last result, so that a report never waits
+One thread of the node queries the JVM every `LOOK_SECONDS`. `report.status_report` shows the last result, so that a report never waits
 for the JVM. A stage is waiting if none of its tasks has begun `PATIENCE_SECONDS` after it was submitted.
 """
 

@@ -1,7 +1,7 @@
 """Statistics of each subscription: rows, bytes, batches, seconds, conflicts, the last error, the last known position.
 
 Workers update them; `report` and the server's metrics read them. They outlive the workers. A clean restart preserves them in the
-catalog (`server.monitoring.kept_statistics`). A crash resets them, like PostgreSQL's statistics. All functions are thread-safe.
+catalog (`server.report.kept_statistics`). A crash resets them, like PostgreSQL's statistics. All functions are thread-safe.
 
 Invariant: changes that are counted as applied have been committed. A batch that failed and was retried counts once.
 """

@@ -1,6 +1,6 @@
 """The parts and functions of its session and of the node that a walsender uses, as records.
 
-`server.session.replication` fills them in for each replication connection, because the server may not be imported here.
+`server.client.replication` fills them in for each replication connection, because the server may not be imported here.
 """
 
 from __future__ import annotations

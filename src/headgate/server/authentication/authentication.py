@@ -1,6 +1,6 @@
 """Client authentication: pg_hba.conf, the role, its password, the client's certificate (manual, chapter 21).
 
-`authenticate` runs the exchange for one connection after its StartupMessage; `protocol.startup` calls it. Each refusal is a FATAL
+`authenticate` runs the exchange for one connection after its StartupMessage; `client.startup` calls it. Each refusal is a FATAL
 PostgresError with PostgreSQL's text. The reason why a password was wrong goes only to the log (`log_detail`), never to the client.
 """
 

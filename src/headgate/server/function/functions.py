@@ -22,7 +22,7 @@ from headgate.errors import PostgresError, existing
 from headgate.lsn import Lsn
 from headgate.server.function import advisory_function, own_function, sequence_function, slot_function, subscription_function
 from headgate.server.session import session_role, transaction_mode
-from headgate.server.session.session_origin import SessionOrigin
+from headgate.server.session_origin import SessionOrigin
 
 if TYPE_CHECKING:
     from headgate.catalog.cursor import CatalogCursor

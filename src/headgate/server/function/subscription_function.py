@@ -25,7 +25,7 @@ from headgate.commands import lookup, privilege
 from headgate.commands.subscription.publisher_session import connected
 from headgate.errors import PostgresError, existing
 from headgate.lsn import INVALID, Lsn
-from headgate.server.monitoring import system_view
+from headgate.server.report import system_view
 from headgate.sql.names import quote_ident
 from headgate.walreceiver import answer
 

@@ -1,4 +1,4 @@
-"""Monitoring of a node: log, pg_stat_… and system views, metrics, the status file (manual, chapter 28 and 20.8).
+"""What a node records about itself: the log, the backends, counts of statements, problems (manual, 20.8).
 
-Sessions, workers and threads provide the data; clients, `headgate status` and Prometheus read it. It contains no row values or passwords.
+Sessions, workers and threads record; `server.report` reads. It contains no row values or passwords.
 """

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from headgate.errors import PostgresError, Severity
 from headgate.server.authentication.certificate import ClientCertificate
 from headgate.server.authentication.tls import TlsStream
-from headgate.server.session.interrupts import Interrupts
+from headgate.server.interrupts import Interrupts
 from headgate.storage.lock import Mode
 
 if TYPE_CHECKING:

@@ -1,4 +1,1 @@
-"""The frontend/backend protocol 3.0: messages, startup, simple and extended query, portals, COPY (manual, chapter 55).
-
-A connection's thread runs this code between the socket and the session. Invariant: a client's message can end only its own session.
-"""
+"""The parts of the frontend/backend protocol 3.0: messages, connections, portals, rows on the wire (manual, chapter 55)."""

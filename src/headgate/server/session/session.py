@@ -23,7 +23,9 @@ from headgate.errors import Notice, Notices, PostgresError, Severity
 from headgate.expression.binding import user_function
 from headgate.expression.deparsing import named_object
 from headgate.lsn import Lsn
+from headgate.server.interrupts import Interrupts
 from headgate.server.monitoring.log_line_prefix import ClientSpeaker
+from headgate.server.notification import Mailbox
 from headgate.server.protocol import message as protocol
 from headgate.server.protocol.connection import Connection
 from headgate.server.protocol.open_portals import OpenPortals
@@ -31,8 +33,6 @@ from headgate.server.protocol.portal import PreparedStatement, send
 from headgate.server.protocol.row_source import RowSource
 from headgate.server.protocol.statement_memory import Kept, Share
 from headgate.server.session.advisory_lock import SessionAdvisoryLocks, most_locks
-from headgate.server.session.interrupts import Interrupts
-from headgate.server.session.notification import Mailbox
 from headgate.server.session.session_role import SessionRole
 from headgate.server.session.transaction_block import BlockState, TransactionBlock
 from headgate.settings.encoding import Encoding

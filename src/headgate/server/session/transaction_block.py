@@ -33,7 +33,7 @@ from headgate.lsn import Lsn
 if TYPE_CHECKING:
     from headgate.server.protocol.open_portals import OpenPortals
     from headgate.server.session.advisory_lock import SessionAdvisoryLocks
-    from headgate.server.session.session_origin import SessionOrigin
+    from headgate.server.session_origin import SessionOrigin
     from headgate.settings.session import SessionSettings, SettingValues
     from headgate.storage.transaction.log import OriginProgress
     from headgate.storage.transaction.transaction import Transaction

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 from headgate.commands.session import Parameter
 from headgate.errors import PostgresError, Severity, existing
-from headgate.server.monitoring import audit
+from headgate.server.client import audit
+from headgate.server.client.statement_result import ResultSender
 from headgate.server.protocol import message as protocol
 from headgate.server.protocol import parameter
 from headgate.server.protocol import portal as portals
 from headgate.server.protocol.message import FrontendReader
 from headgate.server.protocol.portal import Portal, PreparedStatement, column_formats
 from headgate.server.protocol.row_source import RowSource
-from headgate.server.protocol.statement_result import ResultSender
 from headgate.server.session import utility
 from headgate.server.session.nested_statements import NestedStatements
 from headgate.sql import parser

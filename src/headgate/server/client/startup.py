@@ -25,14 +25,15 @@ from headgate.errors import PostgresError, Severity
 from headgate.server.authentication.authentication import StoredRole, authenticate, fatal
 from headgate.server.authentication.client_host import ClientHost
 from headgate.server.authentication.hba import ConnectionRequest
-from headgate.server.monitoring import audit, log
+from headgate.server.client import audit
+from headgate.server.client.message_loop import MessageLoop
+from headgate.server.monitoring import log
 from headgate.server.monitoring.activity import Backend, TlsFacts
 from headgate.server.monitoring.log_line_prefix import ClientSpeaker, begin
 from headgate.server.protocol import message
 from headgate.server.protocol.connection import Connection, ConnectionBroken
 from headgate.server.protocol.failure import as_postgres_error
 from headgate.server.session import session_role
-from headgate.server.session.message_loop import MessageLoop
 from headgate.server.session.session import ClientSession, Computed
 from headgate.settings.definition import read_bool
 from headgate.settings.session import SessionSettings
@@ -197,7 +198,7 @@ def _open(node: NodeState, connection: Connection, backend: Backend, parameters:
     session.speaker = speaker
     speaker.xid = lambda: _xid(session)
     if physical or logical:
-        from headgate.server.session import replication
+        from headgate.server.client import replication
 
         session.walsender = replication.walsender(session, physical=physical)
     connection.write(message.authentication_ok())
@@ -315,7 +316,7 @@ def _functions(session: ClientSession) -> Mapping[str, Callable[..., object]]:
 
 
 def _relations(node: NodeState, session: ClientSession) -> Mapping[str, Provider]:
-    from headgate.server.monitoring.system_view import providers
+    from headgate.server.report.system_view import providers
 
     return providers(node, session)
 

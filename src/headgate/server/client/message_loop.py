@@ -18,13 +18,13 @@ from collections.abc import Callable, Iterator
 from headgate import interruption
 from headgate.commands.table import temporary
 from headgate.errors import PostgresError, Severity
-from headgate.server.monitoring import audit
+from headgate.server.client import audit
+from headgate.server.client.extended_query import ExtendedQuery
+from headgate.server.client.simple_query import SimpleQuery
 from headgate.server.monitoring.log import log_sent_error
 from headgate.server.protocol import message as protocol
 from headgate.server.protocol.connection import ConnectionBroken, FrontendMessage
-from headgate.server.protocol.extended_query import ExtendedQuery
 from headgate.server.protocol.failure import as_postgres_error
-from headgate.server.protocol.simple_query import SimpleQuery
 from headgate.server.session.session import ClientSession, SessionEnd
 from headgate.server.session.transaction_block import BlockState
 

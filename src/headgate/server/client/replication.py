@@ -1,6 +1,6 @@
 """The walsender of a replication connection: the session and the node as the walsender uses them (`walsender.host`).
 
-Called by `server.protocol.startup` after authentication.
+Called by `server.client.startup` after authentication.
 """
 
 from __future__ import annotations

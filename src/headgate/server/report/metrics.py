@@ -22,9 +22,9 @@ from prometheus_client.openmetrics import exposition as openmetrics
 
 import headgate
 from headgate.catalog.replication import publication as publications
-from headgate.server.monitoring import status_report
-from headgate.server.monitoring.metrics_port import Render
 from headgate.server.monitoring.problem import KINDS
+from headgate.server.report import status_report
+from headgate.server.report.metrics_port import Render
 from headgate.storage.spark.internals import gateway, java_memory
 from headgate.subscriber.report import TABLE_STATES, State, table_report
 from headgate.subscriber.snapshot import SubscriptionReport

@@ -9,9 +9,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from headgate.server.monitoring import audit
+from headgate.server.client import audit
+from headgate.server.client.statement_result import ResultSender
 from headgate.server.protocol import message
-from headgate.server.protocol.statement_result import ResultSender
 from headgate.sql import parser
 
 if TYPE_CHECKING:
