@@ -38,10 +38,10 @@ def changes(engine: Engine, lsn: Lsn) -> list[tuple[str, int]]:
 def test_foreign_version_is_adopted_once(engine: Engine) -> None:
     made(engine, A, (1, "x"))
     start = engine.log.end
-    foreign_append(engine, (2, "y"), (3, "z"))
+    foreign_append(engine, (2, "y\u2028"), (3, "z\x85"))
     for _ in range(2):
         engine.foreign.look()
-        assert contents(engine, A) == [(1, "x"), (2, "y"), (3, "z")]
+        assert contents(engine, A) == [(1, "x"), (2, "y\u2028"), (3, "z\x85")]
         assert changes(engine, start) == [("write", 2)]
 
 
