@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 import importlib
 
+import pyarrow as pa
 import pytest
 from delta.tables import DeltaTable
 from tests.storage.tables import DATABASE, INT8, TEXT, change, contents, made, relation, rows
@@ -11,15 +13,17 @@ from tests.storage.test_intent import Killed, failing
 from tests.storage.test_recovery import again
 
 from headgate.catalog.relation import relation as relations
+from headgate.changes import lookup
 from headgate.errors import PostgresError
 from headgate.failpoint import Step
 from headgate.lsn import Lsn
 from headgate.storage import feed
-from headgate.storage.delta import delta_log, foreign_writer, fsync, parquet
+from headgate.storage.delta import compaction, delta_log, foreign_writer, fsync, parquet
 from headgate.storage.delta.commit_mark import transaction_mark
 from headgate.storage.engine import Engine
 from headgate.storage.location import data_location
 from headgate.storage.transaction.log import TransactionLog
+from headgate.types import registry
 
 A = relation(20000, "a", id=INT8, v=TEXT)
 
@@ -43,6 +47,32 @@ def test_foreign_version_is_adopted_once(engine: Engine) -> None:
         engine.foreign.look()
         assert contents(engine, A) == [(1, "x"), (2, "y\u2028"), (3, "z\x85")]
         assert changes(engine, start) == [("write", 2)]
+
+
+def test_timestamps_that_another_writer_stores_as_int96_are_in_utc(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark stores timestamps with time zone so by default."""
+    z = relation(20001, "z", id=INT8, z=registry.TIMESTAMPTZ)
+    moments = [(number, datetime.datetime.fromtimestamp(number, datetime.UTC)) for number in range(400)]
+    made(engine, z, *moments[::2])
+    job = engine.spark.newSession()
+    job.conf.set("spark.sql.parquet.outputTimestampType", "INT96")
+    odd = job.range(1, 400, 2).selectExpr("id", "timestamp_seconds(id) AS z").coalesce(1)
+    odd.write.format("delta").mode("append").save(str(engine.path((DATABASE, z.oid))))
+    engine.foreign.look()
+    monkeypatch.setenv("TZ", "America/New_York")  # the time zone of the machine
+    for cache in (lookup._database.cache_clear, lookup._functions.clear):
+        cache()
+    transaction = engine.begin(DATABASE)
+    for number, values in ((1, [3, 4]), (2, [moment for _, moment in moments[3:5]])):
+        stored = lookup.find(transaction, z, lookup.key_of(z, [number]), pa.table({"k0": values}))
+        assert sorted((row["id"], row["z"]) for row in stored["old"].to_pylist()) == moments[3:5]
+    transaction.rollback()
+    monkeypatch.setattr(compaction, "MOST", 2)
+    engine.compactor.committed([(DATABASE, z.oid)])
+    engine.compactor.run_due()
+    assert contents(engine, z) == sorted(moments, key=repr)
+    [added] = engine.visible[DATABASE, z.oid].state.files.values()
+    assert '"z":"1970-01-01T00:06:39.000Z"' in added["stats"]
 
 
 def test_differences_of_a_foreign_version_are_fsynced(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

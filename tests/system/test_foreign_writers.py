@@ -110,15 +110,20 @@ def test_columns_added_by_another_writer_stop_the_table_until_they_are_removed(t
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_arrays_written_by_another_job_are_published_as_by_postgresql(table: Table) -> None:
-    table.node.psql(table.database, "CREATE TABLE a (id int PRIMARY KEY, n int[], t text[]) WITH (array_storage = array)")
+    table.node.psql(table.database, "CREATE TABLE a (id int PRIMARY KEY, n int[], t text[], z timestamptz[]) WITH (array_storage = array)")
     table.node.psql(table.database, "ALTER PUBLICATION p ADD TABLE a; INSERT INTO a VALUES (1, '{1,NULL}', '{\"a b\"}')")
+    table.spark.conf.set("spark.sql.parquet.outputTimestampType", "INT96")  # Spark's default
     table.published()
     path = table.node.psql(table.database, "SELECT path FROM headgate.snapshot() WHERE name = 'a'")
     delta_table = DeltaTable.forPath(table.spark, path)
     rows = table.spark.createDataFrame([(2, [5, 6], [None, "x,y"])], "id int, n array<int>, t array<string>")
+    rows = rows.selectExpr("*", "array(timestamp_seconds(0)) AS z")
     rows.write.format("delta").mode("append").save(path)
     delta_table.update("id = 1", {"n": "array_append(n, 9)"})
     Database(table.node, table.database).wait(
         "SELECT string_agg(id || n::text || t::text, ' ' ORDER BY id) FROM a", '1{1,NULL,9}{"a b"} 2{5,6}{NULL,"x,y"}'
     )
-    assert table.published() == ['Insert a (2, {5,6}, {NULL,"x,y"})', 'Update a (1, {1,NULL,9}, {"a b"})']
+    assert table.published() == [
+        'Insert a (2, {5,6}, {NULL,"x,y"}, {"1970-01-01 00:00:00+00"})',
+        'Update a (1, {1,NULL,9}, {"a b"}, null)',
+    ]

@@ -306,7 +306,9 @@ _functions: set[str] = set()
 
 @functools.cache
 def _database() -> duckdb.DuckDBPyConnection:
-    return duckdb.connect(config={"threads": 2, "memory_limit": "256MB"})
+    database = duckdb.connect(config={"threads": 2, "memory_limit": "256MB"})
+    database.execute("SET GLOBAL TimeZone = 'UTC'")  # INT96 has no zone: Spark stores instants so, in UTC
+    return database
 
 
 _lock = threading.Lock()

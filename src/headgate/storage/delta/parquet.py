@@ -60,7 +60,38 @@ def opened(path: DataPath) -> Iterator[pq.ParquetFile]:
         reading(path),
         pq.ParquetFile(data_location.local(path), coerce_int96_timestamp_unit="us", page_checksum_verification=True) as file,
     ):
-        yield file
+        yield _with_zones(file)
+
+
+class _Zoned:
+    """A `pq.ParquetFile` whose schema has other time zones than Arrow finds in it."""
+
+    def __init__(self, file: pq.ParquetFile, schema: pa.Schema) -> None:
+        self._file, self.schema_arrow = file, schema
+        self.metadata, self.num_row_groups = file.metadata, file.num_row_groups
+
+    def read(self) -> pa.Table:
+        return self._file.read().cast(self.schema_arrow)
+
+    def iter_batches(self, batch_size: int = ROW_GROUP_ROWS, **options: object) -> Iterator[pa.RecordBatch]:
+        for batch in self._file.iter_batches(batch_size, **options):
+            yield batch.cast(pa.schema([self.schema_arrow.field(name) for name in batch.schema.names], self.schema_arrow.metadata))
+
+
+def _with_zones(file: pq.ParquetFile) -> pq.ParquetFile | _Zoned:
+    """Return a file whose INT96 values have the zone UTC: Spark writes timestamps with time zone so, and Arrow reads no zone."""
+    leaves = [file.schema.column(number) for number in range(len(file.schema))]
+    names = {leaf.path.partition(".")[0] for leaf in leaves if leaf.physical_type == "INT96"}
+    if not names:
+        return file
+    fields = [_with_zone(field) if field.name in names else field for field in file.schema_arrow]
+    return _Zoned(file, pa.schema(fields, file.schema_arrow.metadata))
+
+
+def _with_zone(field: pa.Field) -> pa.Field:
+    """Return a field of timestamps, or of lists of them, with the zone UTC."""
+    zoned = pa.timestamp("us", tz="UTC")
+    return field.with_type(pa.list_(field.type.value_field.with_type(zoned)) if is_list(field.type) else zoned)
 
 
 @contextlib.contextmanager
