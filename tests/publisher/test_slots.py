@@ -13,9 +13,9 @@ from headgate.catalog.catalog import Catalog
 from headgate.catalog.replication import slot as stored
 from headgate.catalog.replication.slot import Slot
 from headgate.errors import PostgresError
-from headgate.lsn import Lsn
+from headgate.lsn import INVALID, Lsn
 from headgate.publisher.slots import PLUGIN, Slots
-from headgate.storage.transaction.log import TransactionLog
+from headgate.storage.transaction.log import EntryKind, TransactionLog
 
 ME, OTHER = 1, 2
 
@@ -164,3 +164,11 @@ def test_temporary_slot_keeps_the_log_from_its_position_on(late_slots: Slots) ->
     late_slots.drop("s", ME)
     late_slots.confirm("c", Lsn(9))
     assert late_slots.oldest() == 9
+
+
+def test_commit_prepared_after_a_restart_is_judged_as_of_the_last_slot(catalog: Catalog, slots: Slots) -> None:
+    create(slots)
+    created = slots.get("s").created_lsn
+    slots.drop("s", ME)
+    entry = TransactionLog(catalog).place(700, 5, (), None, kind=EntryKind.COMMIT_PREPARED)
+    assert entry.seen == created > INVALID

@@ -178,14 +178,18 @@ def test_transaction_without_published_changes_is_logged_at_debug1(pair: list[tu
 
 def test_rows_written_before_a_table_was_published_follow_a_copy_as_of_a_new_slot(node: Server) -> None:
     database = node.new_database()
-    node.psql(database, f"{TABLES} CREATE TABLE added (a int PRIMARY KEY)")
-    old_slot = slots.make(node, database, "old")
+    node.psql(database, f"{TABLES} CREATE TABLE added (a int PRIMARY KEY); CREATE TABLE of_prepared (a int PRIMARY KEY)")
+    old_slot, gid = slots.make(node, database, "old"), f"{database}_before"
+    node.psql(database, f"BEGIN; INSERT INTO of_prepared VALUES (2); PREPARE TRANSACTION '{gid}'")
     with psycopg.connect(node.conninfo(database)) as session:
         session.execute("INSERT INTO added VALUES (1)")
-        node.psql(database, "ALTER PUBLICATION p ADD TABLE added")
+        node.psql(database, "ALTER PUBLICATION p ADD TABLE added, of_prepared")
         new_slot = slots.make(node, database, "new")
+    node.psql(database, f"COMMIT PREPARED '{gid}'")
+    transactions = [["Begin", "Relation", f"Insert {row}", "Commit"] for row in ("added (1)", "of_prepared (2)")]
     for slot in (old_slot, new_slot):
-        assert slots.messages(node, database, slot) == ["Begin x0", "Relation", "Insert added (1)", "Commit"]
+        messages = [message.split(" x")[0] for message in slots.messages(node, database, slot)]
+        assert messages == [message for transaction in transactions for message in transaction]
         node.drop_slot(database, slot)
 
 

@@ -3,7 +3,7 @@
 A change is judged by the catalog at the time of the change: by what other transactions had committed by then (`seen` of the write), and by
 the earlier changes of its own transaction. So an ALTER PUBLICATION that another session commits in the middle of a transaction splits the
 transaction's changes. No change is judged by a catalog older than a slot that was created before its commit (`TransactionLog.create_slot`),
-or than the stream's own slot: PostgreSQL waits for the running transactions before it creates a slot.
+or than the stream's own slot: PostgreSQL waits for the running and the prepared transactions before it creates a slot.
 
 Each stream has its own `Judgement`, which caches the last states, because reading one takes some milliseconds. Called by `stream` and
 `change_range`.

@@ -48,6 +48,9 @@ _COLUMNS = (
 LATER_COLUMNS = (("failover", "BOOLEAN"), ("idle", "BOOLEAN"))
 """Columns that directories of the first version of format 4 lack. They are added when the catalog is opened."""
 
+_CREATED = "last slot of database "
+"""The prefix of the counters that hold the LSN at which the last slot of a database was created. Its oid follows."""
+
 
 def lookup(cursor: Cursor, name: str) -> Slot | None:
     row = one(cursor, f"SELECT {_COLUMNS} FROM hg.replication_slot WHERE slot_name = ?", [name])
@@ -67,7 +70,16 @@ def create(cursor: Cursor, slot: Slot) -> Slot:
         f"INSERT INTO hg.replication_slot ({_COLUMNS}) VALUES ({', '.join('?' * len(fields(slot)))})",
         [getattr(slot, field.name) for field in fields(slot)],
     )
+    created = max(slot.created_lsn, last_created(cursor).get(slot.database, INVALID))
+    delete(cursor, "counter", name=f"{_CREATED}{slot.database}")
+    run(cursor, "INSERT INTO hg.counter VALUES (?, ?)", [f"{_CREATED}{slot.database}", int(created)])
     return slot
+
+
+def last_created(cursor: Cursor) -> dict[int, Lsn]:
+    """Return the LSN at which the last permanent slot of each database was created, even if it has been dropped."""
+    created = rows(cursor, "SELECT name, max(value) FROM hg.counter WHERE starts_with(name, ?) GROUP BY name", [_CREATED])
+    return {int(name.removeprefix(_CREATED)): Lsn(lsn) for name, lsn in created}
 
 
 def advance(cursor: Cursor, name: str, restart_lsn: Lsn, confirmed_flush_lsn: Lsn) -> None:
@@ -99,6 +111,7 @@ def drop(cursor: Cursor, name: str) -> None:
 
 def drop_database(cursor: Cursor, database: int) -> None:
     delete(cursor, "replication_slot", datoid=database)
+    delete(cursor, "counter", name=f"{_CREATED}{database}")
 
 
 def _slot(row: Row) -> Slot:

@@ -27,6 +27,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
+from headgate.catalog.replication import slot as slots
 from headgate.failpoint import Step
 from headgate.lsn import INVALID, Lsn
 from headgate.storage.transaction import recorded_batch
@@ -59,6 +60,7 @@ CREATE TABLE IF NOT EXISTS hg.log_entry(commit_lsn BIGINT, end_lsn BIGINT, commi
 CREATE TABLE IF NOT EXISTS hg.log_write(commit_lsn BIGINT, seq INTEGER, lsn BIGINT, relid BIGINT, kind VARCHAR, version BIGINT,
     changes BIGINT, statement INTEGER, options INTEGER, bytes BIGINT, seen BIGINT, xid BIGINT);
 ALTER TABLE hg.log_write ADD COLUMN IF NOT EXISTS files VARCHAR;
+ALTER TABLE hg.log_entry ADD COLUMN IF NOT EXISTS seen BIGINT;
 CREATE TABLE IF NOT EXISTS hg.log_message(commit_lsn BIGINT, seq INTEGER, prefix VARCHAR, content BLOB);
 CREATE TABLE IF NOT EXISTS hg.prepared_xact(xid BIGINT, gid VARCHAR, dbid BIGINT, owner VARCHAR, prepared BIGINT, commit_lsn BIGINT,
     body BLOB);
@@ -172,7 +174,8 @@ class TableWrite:
 class LogEntry:
     """One committed transaction. `commit_time` is in µs since 2000-01-01. `origin` is None for a local transaction.
 
-    `writes` of COMMIT PREPARED are those of the entry at `prepared` (its commit_lsn), with that entry's LSNs.
+    `writes` of COMMIT PREPARED are those of the entry at `prepared` (its commit_lsn), with its LSNs. `seen`: when the last slot was
+    created before it. Streams that send the writes at COMMIT PREPARED do not judge them by an older catalog.
     """
 
     commit_lsn: Lsn
@@ -186,6 +189,7 @@ class LogEntry:
     kind: EntryKind = EntryKind.COMMIT
     gid: str = ""
     prepared: Lsn = INVALID
+    seen: Lsn = INVALID
 
 
 @dataclass(frozen=True)
@@ -213,10 +217,10 @@ class TransactionLog:
         self._catalog = catalog
         self.commit_lock = threading.RLock()
         self._moved = threading.Condition()
-        self._slots_created: dict[int, Lsn] = {}
-        """The LSN at which the last slot of a database was created."""
         cursor = catalog.cursor()
         create_tables(cursor)
+        self._slots_created = slots.last_created(cursor)
+        """The LSN at which the last slot of a database was created."""
         last = cursor.execute("SELECT end_lsn, xid FROM hg.log_entry ORDER BY end_lsn DESC LIMIT 1").fetchone()
         self._end = Lsn(last[0]) if last else FIRST_LSN
         highest = cursor.execute(
@@ -272,6 +276,7 @@ class TransactionLog:
             kind=kind,
             gid=gid,
             prepared=prepared,
+            seen=slot_created if kind is EntryKind.COMMIT_PREPARED else INVALID,
         )
 
     def create_slot(self, database: int) -> Lsn:
@@ -287,9 +292,9 @@ class TransactionLog:
     def insert(self, cursor: CatalogCursor, entry: LogEntry, versions: Mapping[int, TableVersion]) -> None:
         """Insert the entry and the tables' visible versions in the caller's catalog transaction."""
         row = [entry.commit_lsn, entry.end_lsn, entry.commit_time, entry.xid, entry.database, entry.origin, entry.origin_lsn]
-        row += [str(entry.kind), entry.gid, entry.prepared]
+        row += [str(entry.kind), entry.gid, entry.prepared, entry.seen]
         cursor.execute(
-            "INSERT INTO hg.log_entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO hg.log_entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             [int(value) if isinstance(value, int) else value for value in row],
         )
         self._insert_writes(cursor, entry)
@@ -397,7 +402,8 @@ class TransactionLog:
     def _entries(self, where: str, limits: Sequence[int | str]) -> list[LogEntry]:
         cursor = self._catalog.cursor()
         rows = cursor.execute(
-            f"SELECT commit_lsn, end_lsn, commit_time, xid, dbid, origin, origin_lsn, kind, gid, prepared FROM hg.log_entry WHERE {where}",
+            "SELECT commit_lsn, end_lsn, commit_time, xid, dbid, origin, origin_lsn, kind, gid, prepared, coalesce(seen, 0)"
+            f" FROM hg.log_entry WHERE {where}",
             limits,
         ).fetchall()
         if not rows:
@@ -405,7 +411,8 @@ class TransactionLog:
         writes = self._writes(cursor, "BETWEEN ? AND ?", [rows[0][0], rows[-1][0]])
         for row in rows:
             if row[7] == EntryKind.COMMIT_PREPARED:
-                writes |= {row[0]: self._writes(cursor, "= ?", [row[9]]).get(row[9], [])}
+                prepared_writes = self._writes(cursor, "= ?", [row[9]]).get(row[9], [])
+                writes[row[0]] = [replace(write, seen=max(write.seen, Lsn(row[10]))) for write in prepared_writes]
         return [
             LogEntry(
                 Lsn(commit),
@@ -419,8 +426,9 @@ class TransactionLog:
                 EntryKind(kind),
                 gid,
                 Lsn(prepared),
+                Lsn(seen),
             )
-            for commit, end, commit_time, xid, database, origin, origin_lsn, kind, gid, prepared in rows
+            for commit, end, commit_time, xid, database, origin, origin_lsn, kind, gid, prepared, seen in rows
         ]
 
     def _writes(self, cursor: CatalogCursor, condition: str, limits: list[int]) -> dict[int, list[TableWrite]]:
