@@ -1,4 +1,4 @@
-"""Changes that are ordered by `untangled` satisfy the unique keys after each of them, and have the same result."""
+"""Changes that are ordered by `untangled`, or written `apart`, satisfy the unique keys after each of them, and have the same result."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import random
 from dataclasses import replace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from tests.storage.tables import INT4, relation
 
 from headgate.catalog.relation.relation import Index
-from headgate.changes.key_order import untangled
+from headgate.changes.key_order import apart, untangled
+from headgate.changes.lookup import key_of
 from headgate.storage.write import arrow_row
 
 TABLE = replace(
@@ -41,9 +43,8 @@ def applied(rows: set[Row], changed: pa.Table) -> set[Row]:
     return rows
 
 
-@pytest.mark.parametrize("seed", range(200))
-def test_each_change_leaves_unique_keys(seed: int) -> None:
-    rng = random.Random(seed)
+def exchanges(rng: random.Random) -> tuple[list[Row], list[tuple[Row | None, Row | None]], set[Row]]:
+    """Return rows, changes of some of them, and the rows afterwards."""
     before = [(number, rng.choice((None, 10 + number))) for number in rng.sample(range(9), 6)]
     ids, us = rng.sample(range(9), 9), rng.sample(range(10, 19), 9)
     after = [(ids.pop(), rng.choice((None, us.pop()))) for _ in range(7)]
@@ -52,7 +53,25 @@ def test_each_change_leaves_unique_keys(seed: int) -> None:
     pairs = [pair for pair in pairs if pair[0] != pair[1]]
     rng.shuffle(pairs)
     remaining = set(before) - {old for old, _ in pairs} | {new for _, new in pairs if new is not None}
+    return before, pairs, remaining
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_each_change_leaves_unique_keys(seed: int) -> None:
+    before, pairs, remaining = exchanges(random.Random(seed))
     assert applied(set(before), untangled(TABLE, changes(pairs))) == remaining
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_changes_of_several_writers_leave_unique_keys_in_any_order_of_the_writers(seed: int) -> None:
+    rng = random.Random(seed)
+    before, pairs, remaining = exchanges(rng)
+    keys = [key_of(TABLE, index.attnums) for index in TABLE.indexes]
+    writers = [apart(keys, changes(part)) for part in (pairs[::2], pairs[1::2]) if part]
+    rng.shuffle(writers)
+    kinds = (lambda part: pc.is_null(part["new"]), lambda part: pc.and_(pc.is_valid(part["old"]), pc.is_valid(part["new"])))
+    ordered = [part.filter(kind(part)) for kind in (*kinds, lambda part: pc.is_null(part["old"])) for part in writers]
+    assert applied(set(before), pa.concat_tables(ordered)) == remaining
 
 
 def test_rows_that_only_shift_stay_updates() -> None:

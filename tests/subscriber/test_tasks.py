@@ -8,10 +8,11 @@ import pytest
 from tests.conftest import until
 
 TABLES = """CREATE TABLE a (id int PRIMARY KEY, n int, v text); CREATE TABLE b (k text, m numeric, n int, PRIMARY KEY (k, m));
-CREATE TABLE c (id int PRIMARY KEY, big text, n int)"""
+CREATE TABLE c (id int PRIMARY KEY, big text, n int); CREATE TABLE d (id int PRIMARY KEY, n int UNIQUE DEFERRABLE INITIALLY DEFERRED)"""
 ROWS = """INSERT INTO a SELECT i, i, 'row ' || i FROM generate_series(1, 2000) i;
 INSERT INTO b SELECT 'k' || i, i / 7.0, i FROM generate_series(1, 1000) i;
-INSERT INTO c SELECT i, string_agg(md5(random()::text), ''), i FROM generate_series(1, 60) i, generate_series(1, 120) GROUP BY i"""
+INSERT INTO c SELECT i, string_agg(md5(random()::text), ''), i FROM generate_series(1, 60) i, generate_series(1, 120) GROUP BY i;
+INSERT INTO d SELECT i, i FROM generate_series(1, 1002) i"""
 CHANGES = """UPDATE a SET n = n + 1; UPDATE a SET id = id + 10000 WHERE id % 3 = 0; DELETE FROM a WHERE id % 5 = 0;
 INSERT INTO a SELECT i, i, 'new' FROM generate_series(3001, 4000) i; UPDATE a SET v = 'again' WHERE id > 3500;
 UPDATE b SET n = n + 1; UPDATE b SET m = -m WHERE n % 2 = 0; DELETE FROM b WHERE n % 11 = 0;
@@ -37,6 +38,13 @@ def test_tasks_apply_keys_unsent_values_key_updates_and_truncates_of_several_tab
         publisher.wait_confirmed()
         for table in "abc":
             assert subscriber.sql(all_rows(table)) == publisher.sql(all_rows(table))
+    subscriber.sql("CREATE PUBLICATION p FOR TABLE d; SELECT pg_create_logical_replication_slot('exchange', 'pgoutput', true)")
+    publisher.sql("UPDATE d SET n = CASE WHEN id <= 1000 THEN 1001 - id ELSE id END")
+    publisher.wait_confirmed()
+    assert subscriber.sql(all_rows("d")) == publisher.sql(all_rows("d"))
+    options = "NULL, NULL, 'proto_version', '1', 'publication_names', 'p'"
+    tags = f"SELECT string_agg(chr(get_byte(data, 0)), '') FROM pg_logical_slot_get_binary_changes('exchange', {options})"
+    assert subscriber.sql(tags) == f"BOR{'D' * 1000}UU{'I' * 1000}C"
     spark = json.loads(subscriber.server.headgate("status", "--json").stdout)["spark"]
     assert spark["driver_changes"] == 0
     assert spark["spark_changes"] > 8000

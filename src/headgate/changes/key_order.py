@@ -8,11 +8,13 @@ another row is deleted first, and inserted in its place. Traced:
     second column:  U (1, a) → (1, b); U (2, b) → (2, a)       becomes    D (2, b); U (1, a) → (1, b); I (2, a)
 
 Called by `merge`, and by statements (`commands.dml.rows.changed_rows`), for rows that the driver writes. Tasks that apply a batch (`tasks`)
-know only their own rows: they write deleted rows first and new rows last. A statement that changes many rows writes them as deleted and new
-rows if some exchange keys.
+know only their own rows: they write deleted rows first and new rows last, and a row that gives up a key as both (`apart`). A statement that
+changes many rows writes them as deleted and new rows if some exchange keys.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +35,22 @@ def untangled(relation: Relation, changed: pa.Table) -> pa.Table:
     backward = changed.take(pa.array(np.arange(changed.num_rows)[::-1]))
     if (late_backward := _late(relation, backward)).sum() < late.sum():
         changed, late = backward, late_backward
+    return _split(changed, late)
+
+
+def apart(keys: Iterable[RowKey], changed: pa.Table) -> pa.Table:
+    """Return changed rows with each row that gives up a key as a deleted and a new row: another writer's row may get the key."""
+    old, new = buffers.whole(changed["old"]), buffers.whole(changed["new"])
+    gives_up = np.zeros(len(old), np.bool_)
+    for key in keys:
+        pairs = _pairs(key, old, new)
+        gives_up |= ~_kept(pairs) & np.logical_and.reduce([np.asarray(before.is_valid()) for before, _ in pairs])
+    gives_up &= np.asarray(new.is_valid())
+    return _split(changed, gives_up) if gives_up.any() else changed
+
+
+def _split(changed: pa.Table, late: NDArray[np.bool_]) -> pa.Table:
+    """Return the changed rows with the `late` ones as deleted rows before all others and new rows in their places."""
     columns = {name: buffers.whole(changed[name]) for name in changed.column_names}
     first, rest = np.flatnonzero(late), np.flatnonzero(~late | np.asarray(columns["new"].is_valid()))
     gone, kept, stored = pa.array(first), pa.array(rest), pa.array(rest, mask=late[rest])
@@ -52,9 +70,8 @@ def _late(relation: Relation, changed: pa.Table) -> NDArray[np.bool_]:
 
 
 def _late_by(key: RowKey, old: pa.StructArray, new: pa.StructArray) -> NDArray[np.bool_]:
-    pairs = [(before, after.cast(before.type)) for before, after in zip(key.arrays(old), key.arrays(new), strict=True)]
-    kept = np.logical_and.reduce([np.asarray(pc.fill_null(pc.equal(before, after), fill_value=False)) for before, after in pairs])
-    if bool((kept | np.asarray(new.is_null())).all()):  # no row gets a key, which is the usual case
+    pairs = _pairs(key, old, new)
+    if bool((_kept(pairs) | np.asarray(new.is_null())).all()):  # no row gets a key, which is the usual case
         return np.zeros(len(old), np.bool_)
     columns = [pa.concat_arrays(pair) for pair in pairs]
     has_key = np.logical_and.reduce([np.asarray(column.is_valid()) for column in columns])
@@ -65,3 +82,16 @@ def _late_by(key: RowKey, old: pa.StructArray, new: pa.StructArray) -> NDArray[n
     taken_at[codes[count:][takers]] = takers
     late: NDArray[np.bool_] = has_key[:count] & (taken_at[codes[:count]] < np.arange(count))
     return late
+
+
+def _pairs(key: RowKey, old: pa.StructArray, new: pa.StructArray) -> list[tuple[pa.Array, pa.Array]]:
+    """Return the old and the new values of each column of a key."""
+    return [(before, after.cast(before.type)) for before, after in zip(key.arrays(old), key.arrays(new), strict=True)]
+
+
+def _kept(pairs: Sequence[tuple[pa.Array, pa.Array]]) -> NDArray[np.bool_]:
+    """Return which rows have equal values in all columns of a key."""
+    kept: NDArray[np.bool_] = np.logical_and.reduce(
+        [np.asarray(pc.fill_null(pc.equal(before, after), fill_value=False)) for before, after in pairs]
+    )
+    return kept

@@ -20,6 +20,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -28,7 +29,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from headgate.catalog.relation.relation import Relation
-from headgate.changes import insertion, lookup, net
+from headgate.changes import insertion, key_order, lookup, net
 from headgate.changes.keyed_batch import in_order, whole_rows
 from headgate.changes.lookup import RowKey
 from headgate.changes.net import Numbers
@@ -126,6 +127,13 @@ class TaskTable:
         """Whether there is a unique index besides the key: deleted rows are then published first, and new rows last (`key_order`)."""
         keys = [{c.name for c in leaf.relation.columns_at(index.attnums)} for leaf in self.leaves for index in leaf.relation.unique_indexes]
         return any(key != set(self.key.names) for key in keys)
+
+    @cached_property
+    def further_keys(self) -> list[RowKey]:
+        """The keys of the plain unique indexes, except `key`."""
+        plain = [(leaf.relation, index.attnums) for leaf in self.leaves for index in leaf.relation.unique_indexes if index.plain]
+        keys = {frozenset(key.names): key for key in (lookup.key_of(*columns) for columns in plain)}
+        return [key for names, key in keys.items() if names != set(self.key.names)]
 
     @property
     def can_insert(self) -> bool:
@@ -308,6 +316,7 @@ def _reduced(table: TaskTable, number: int, partition: int, changes: pa.Table) -
 
 
 def _write(table: TaskTable, part: Part, changed: pa.Table) -> None:
+    changed = key_order.apart(table.further_keys, changed)
     if table.places is not None:
         flows = table.places.flows_of_few(changed)
         changing, arriving = ([(leaf_part.number, leaf_part.rows) for leaf_part in parts] for parts in (flows.changes, flows.arriving))
