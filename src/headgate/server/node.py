@@ -124,26 +124,11 @@ class Node(NodeState):
                 self._on_ready(acl.role_name(cursor, BOOTSTRAP_SUPERUSER))
 
     def _open_parts(self) -> None:
-        from headgate.storage.engine import Engine
         from headgate.storage.log_table import LogTable
-        from headgate.storage.spark import result_spool
         from headgate.storage.spark.application import cluster
-        from headgate.storage.spark.application import spark_session as spark
 
         failpoint.arm(self.settings.get("headgate.failpoints", ""))
-        with ThreadPoolExecutor(1, "start") as pool:
-            result_spool.clear(self.data_dir / "pgsql_tmp")  # left by a node that was killed
-            scratch = self.data_dir / "pgsql_tmp" / "spark"
-            if self._given_spark is None and spark.is_cluster(self.settings):
-                cluster_watch.await_master(self.settings.text("spark_master"))
-            starting = None if self._given_spark is not None else pool.submit(spark.start, self.settings, scratch=scratch)
-            self.catalog = Catalog.open(self.data_dir / "catalog.duckdb")
-            try:
-                session = starting.result() if starting is not None else self._given_spark
-                self.engine = Engine(self.settings, self.catalog, self.data_dir, session=session)
-            except BaseException:
-                self.catalog.close()
-                raise
+        self._open_storage()
         jvm_watch = None if self._given_spark is not None else reinitialize.watch(self.engine, self.stopping)
         reinitialize.watch_directory(self.engine, self.stopping, self.has_directory)
         self.spark_pages = cluster.pages(self.engine.spark)
@@ -169,6 +154,42 @@ class Node(NodeState):
         self.log_table = LogTable(self.engine)
         self.engine.listed = lambda: self.log_table.written  # must be set before any cleaning, as above
         self.log_table.start()
+        self._start_watches()
+        self.launcher = Launcher(node_parts.subscriber_host(self))
+        self.parts = node_parts.of_node(self)
+        kept_statistics.restore(self)
+        self.launcher.start()
+        self.scrape = self._scrape()
+        threads: list[Supervised | None] = [
+            self.log_table, self.engine.foreign.thread, self.engine.compactor, self.listener.thread, self.log_watch, self.checkpointer,
+            self.memory_watch, self.client_watch, self.launcher.thread, self.scrape, self.table_watch, self.task_watch, self.task_priority,
+            jvm_watch,
+            None if self.cluster is None else self.cluster.thread,
+        ]  # fmt: skip
+        self.threads = [thread for thread in threads if thread is not None]
+
+    def _open_storage(self) -> None:
+        """Open the catalog while Spark starts, then the engine over both."""
+        from headgate.storage.engine import Engine
+        from headgate.storage.spark import result_spool
+        from headgate.storage.spark.application import spark_session as spark
+
+        with ThreadPoolExecutor(1, "start") as pool:
+            result_spool.clear(self.data_dir / "pgsql_tmp")  # left by a node that was killed
+            scratch = self.data_dir / "pgsql_tmp" / "spark"
+            if self._given_spark is None and spark.is_cluster(self.settings):
+                cluster_watch.await_master(self.settings.text("spark_master"))
+            starting = None if self._given_spark is not None else pool.submit(spark.start, self.settings, scratch=scratch)
+            self.catalog = Catalog.open(self.data_dir / "catalog.duckdb")
+            try:
+                session = starting.result() if starting is not None else self._given_spark
+                self.engine = Engine(self.settings, self.catalog, self.data_dir, session=session)
+            except BaseException:
+                self.catalog.close()
+                raise
+
+    def _start_watches(self) -> None:
+        """Start the threads that check memory, tables, tasks and clients periodically, and the checkpointer."""
         self.checkpointer = Checkpointer(
             self.catalog,
             self.engine,
@@ -189,18 +210,6 @@ class Node(NodeState):
         self.task_priority.start()
         self.client_watch = ClientWatch(self.activity)
         self.client_watch.start()
-        self.launcher = Launcher(node_parts.subscriber_host(self))
-        self.parts = node_parts.of_node(self)
-        kept_statistics.restore(self)
-        self.launcher.start()
-        self.scrape = self._scrape()
-        threads: list[Supervised | None] = [
-            self.log_table, self.engine.foreign.thread, self.engine.compactor, self.listener.thread, self.log_watch, self.checkpointer,
-            self.memory_watch, self.client_watch, self.launcher.thread, self.scrape, self.table_watch, self.task_watch, self.task_priority,
-            jvm_watch,
-            None if self.cluster is None else self.cluster.thread,
-        ]  # fmt: skip
-        self.threads = [thread for thread in threads if thread is not None]
 
     def _scrape(self) -> Scrape | None:
         """Start the server for metrics, if metrics_port is set."""

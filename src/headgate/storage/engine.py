@@ -84,15 +84,8 @@ class Engine:
         """`catalog` is the node's Catalog (`.cursor()`, `.begin()`)."""
         self.catalog = catalog
         self.data_dir = Path(data_dir)
-        self.base = data_location.base(settings, self.data_dir)
-        data_location.open_cache(self.base, self.data_dir / "pg_cache", settings)
-        self.folders = TableFolders(self.base)
+        self._open_location(settings)
         self._is_claimed = False
-        self.on_cluster = is_cluster(settings)
-        """Whether tasks may run on other machines."""
-        shared = self.on_cluster and not data_location.is_local(self.base)
-        self.exchange: DataPath = self.base / "_headgate" / "tmp" if shared else self.data_dir / "pgsql_tmp"
-        """The folder for files that Spark's tasks and the driver exchange. Both can read and write it."""
         self.spark = session
         self.settings = settings
         self.durable = settings.get("fsync", "on") == "on"
@@ -118,24 +111,34 @@ class Engine:
         """Running transactions: the log's end, `definitions` and the time at their begin."""
         self._registry = threading.Lock()
         self.visible: Mapping[Key, Visible] = {}
-        self.reserve = Reserve([self.data_dir, *([self.base] if isinstance(self.base, Path) else [])])
         self.intents = Intents(self)
         self.prepared = PreparedTransactions(self)
         self.foreign = ForeignWriters(self)
         self.compactor = Compactor(self)
         self.isolation = Isolation()
         self.oldest_needed: Callable[[int | None], Lsn] = lambda database: self.log.end
+        """Returns the LSN from which on slots and exported snapshots still need the log. Set by the node."""
         self.listed: Callable[[], Lsn] = lambda: self.log.end
         """Returns the LSN up to which the table of the log has the entries (`log_table`). Set by the node."""
         self._removal = threading.Lock()
         self._removed: dict[int | None, Lsn] = {}
         """By database (None: all), the LSN before which log entries and files may have been removed since the start."""
-        """The LSN from which on slots and exported snapshots still need the log. Set by the publisher."""
         self.lease: Lease | None = None
         """The lease of the data location if an object store holds it, set by recovery."""
         self.on_lost_lease: Callable[[str], None] = _log.error
         """Called when another node has acquired the lease. Set by the node."""
         self._make_all_visible()
+
+    def _open_location(self, settings: Mapping[str, str]) -> None:
+        self.base = data_location.base(settings, self.data_dir)
+        data_location.open_cache(self.base, self.data_dir / "pg_cache", settings)
+        self.folders = TableFolders(self.base)
+        self.on_cluster = is_cluster(settings)
+        """Whether tasks may run on other machines."""
+        shared = self.on_cluster and not data_location.is_local(self.base)
+        self.exchange: DataPath = self.base / "_headgate" / "tmp" if shared else self.data_dir / "pgsql_tmp"
+        """The folder for files that Spark's tasks and the driver exchange. Both can read and write it."""
+        self.reserve = Reserve([self.data_dir, *([self.base] if isinstance(self.base, Path) else [])])
 
     def _make_all_visible(self) -> None:
         """Make every table visible as logged. If own versions above were undone, use the version that undid them, which is equal."""

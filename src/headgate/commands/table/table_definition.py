@@ -101,24 +101,7 @@ def read(
     before the expressions are bound, because these may name the sequences.
     """
     elements = Elements()
-    above = () if isinstance(inherited, Inherited) else inherited
-    drafts = [_Column(replace(parent_column, identity=""), not_null=parent_column.not_null or None) for parent_column in above]
-    constraints: list[pb.Constraint] = []
-    for node in nodes:
-        element = unwrap(node)
-        match element.DESCRIPTOR.name:
-            case "ColumnDef" if not element.HasField("type_name"):
-                _add_options(element, drafts, nodes, table, elements)
-            case "ColumnDef":
-                drafts.append(_draft(element, table, cursor, database, elements))
-            case "Constraint" if element.contype == pb.CONSTR_FOREIGN:
-                elements.foreign_keys.append(ForeignKeyNeed(element))
-            case "Constraint":
-                constraints.append(element)
-            case "TableLikeClause":
-                raise not_supported("CREATE TABLE … (LIKE …) is not supported", location=element.relation.location)
-            case element_kind:
-                raise not_supported(f"table element {element_kind} is not supported")
+    drafts, constraints = _sorted_elements(nodes, table, cursor, database, inherited, elements)
     _check_names(drafts)
     if isinstance(inherited, Inherited) and inherited.parents:
         drafts = _merge(drafts, inherited, cursor)
@@ -141,6 +124,31 @@ def read(
     ]
     elements.checks = [check(constraint_node, columns, table, forms) for constraint_node in checks]
     return elements
+
+
+def _sorted_elements(
+    nodes: Sequence[pb.Node], table: str, cursor: Cursor, database: int, inherited: Sequence[Column] | Inherited, elements: Elements
+) -> tuple[list[_Column], list[pb.Constraint]]:
+    """Return the columns and the constraints of the table. Add its foreign keys and sequences to `elements`."""
+    above = () if isinstance(inherited, Inherited) else inherited
+    drafts = [_Column(replace(parent_column, identity=""), not_null=parent_column.not_null or None) for parent_column in above]
+    constraints: list[pb.Constraint] = []
+    for node in nodes:
+        element = unwrap(node)
+        match element.DESCRIPTOR.name:
+            case "ColumnDef" if not element.HasField("type_name"):
+                _add_options(element, drafts, nodes, table, elements)
+            case "ColumnDef":
+                drafts.append(_draft(element, table, cursor, database, elements))
+            case "Constraint" if element.contype == pb.CONSTR_FOREIGN:
+                elements.foreign_keys.append(ForeignKeyNeed(element))
+            case "Constraint":
+                constraints.append(element)
+            case "TableLikeClause":
+                raise not_supported("CREATE TABLE … (LIKE …) is not supported", location=element.relation.location)
+            case element_kind:
+                raise not_supported(f"table element {element_kind} is not supported")
+    return drafts, constraints
 
 
 def _merge(own: Sequence[_Column], inherited: Inherited, cursor: Cursor) -> list[_Column]:

@@ -57,6 +57,61 @@ With C1 alone, Java reserves 48 MB for compiled code. A node uses 55 MB, so Java
 """
 
 
+_SETTINGS = {
+    "spark.master": "local[*]",
+    "spark.app.name": "headgate",
+    "spark.driver.memory": "1g",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.python.worker.reuse": "true",
+    python_worker.DAEMON_SETTING: "headgate.storage.spark.application.worker_daemon",
+    # a cancelled task terminates its worker at once
+    "spark.python.task.killTimeout": "0ms",
+    # executors report spilled bytes at this interval (`storage.spark.temp_file_limit`); the default is 10 s
+    "spark.executor.heartbeatInterval": "1s",
+    # a statement that exhausts the heap fails without terminating the node
+    "spark.executor.killOnFatalError.depth": "0",
+    # Hadoop sets the permissions of each file that it creates, regardless of the process's umask
+    "spark.hadoop.fs.permissions.umask-mode": "077",
+    "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # persisted rows are written to disk in pieces of megabytes, a hundred of which the serializer would retain
+    "spark.serializer.objectStreamReset": "1",
+    "spark.sql.session.timeZone": "UTC",
+    # not the default INT96: other readers interpret that as nanoseconds
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.adaptive.enabled": "false",
+    # an expression needs two iterations for each lambda inside another (`expression.spark.compiler.DEEPEST`)
+    "spark.sql.analyzer.maxIterations": "1000",
+    # it would combine constants, and so raise, or not raise, for a sum that is not in the query
+    "spark.sql.optimizer.excludedRules": REORDERING_RULE,
+    # it would infer 12 / y.b > 2 from 12 / x.a > 2 and x.a = y.b, and raise for unmatched rows (`where_clause` has its own rule)
+    "spark.sql.constraintPropagation.enabled": "false",
+    # do not compute a repeated expression after AND before the first condition: that, perhaps a policy, may exclude the row
+    "spark.sql.subexpressionElimination.skipForShortcutExpr": "true",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
+    # a writer holds its row group, a reader its column of one, which Spark does not account for: by default 128 MB each, of 1 GB
+    "spark.hadoop.parquet.block.size": str(16 << 20),
+    "spark.hadoop.parquet.block.row.count.limit": str(1 << 16),  # the value of `storage.delta.parquet`
+    # otherwise each function call makes several more JVM calls to record its position in the Python code
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+    # the rows of a change file have the statement's order: a writer per (change, no change) instead of a sort of the rows
+    "spark.sql.maxConcurrentOutputFileWriters": "16",
+    # not the one by FileContext, which Delta would use for its checksum files: it forks readlink and chmod for each file
+    "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINT_FILE_MANAGER,
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.databricks.delta.merge.materializeSource": "none",
+}
+"""The defaults that are equal on all nodes."""
+
+
 def _defaults(jars: list[str], scratch: Path, jit: Sequence[str]) -> dict[str, str]:
     java = [
         "-Xss16m",
@@ -65,66 +120,17 @@ def _defaults(jars: list[str], scratch: Path, jit: Sequence[str]) -> dict[str, s
         "-Xlog:disable",
         "-Duser.timezone=UTC",
         f"-Dderby.system.home={scratch}",
+        f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}",
     ]
-    java.append(f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}")
     if class_archive.usable():
         java.append(f"-XX:SharedArchiveFile={class_archive.path()}")
     return {
-        "spark.master": "local[*]",
-        "spark.app.name": "headgate",
-        "spark.driver.memory": "1g",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
+        **_SETTINGS,
         "spark.driver.extraClassPath": os.pathsep.join(jars),
         "spark.driver.extraJavaOptions": " ".join(_quote(option) for option in java),
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
         "spark.local.dir": str(scratch),
-        "spark.python.worker.reuse": "true",
-        python_worker.DAEMON_SETTING: "headgate.storage.spark.application.worker_daemon",
-        # a cancelled task terminates its worker at once
-        "spark.python.task.killTimeout": "0ms",
-        # executors report spilled bytes at this interval (`storage.spark.temp_file_limit`); the default is 10 s
-        "spark.executor.heartbeatInterval": "1s",
-        # a statement that exhausts the heap fails without terminating the node
-        "spark.executor.killOnFatalError.depth": "0",
-        # Hadoop sets the permissions of each file that it creates, regardless of the process's umask
-        "spark.hadoop.fs.permissions.umask-mode": "077",
-        "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
-        # persisted rows are written to disk in pieces of megabytes, a hundred of which the serializer would retain
-        "spark.serializer.objectStreamReset": "1",
-        "spark.sql.session.timeZone": "UTC",
-        # not the default INT96: other readers interpret that as nanoseconds
-        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-        "spark.sql.ansi.enabled": "true",
-        "spark.sql.caseSensitive": "true",
-        "spark.sql.adaptive.enabled": "false",
-        # an expression needs two iterations for each lambda inside another (`expression.spark.compiler.DEEPEST`)
-        "spark.sql.analyzer.maxIterations": "1000",
-        # it would combine constants, and so raise, or not raise, for a sum that is not in the query
-        "spark.sql.optimizer.excludedRules": REORDERING_RULE,
-        # it would infer 12 / y.b > 2 from 12 / x.a > 2 and x.a = y.b, and raise for unmatched rows (`where_clause` has its own rule)
-        "spark.sql.constraintPropagation.enabled": "false",
-        # do not compute a repeated expression after AND before the first condition: that, perhaps a policy, may exclude the row
-        "spark.sql.subexpressionElimination.skipForShortcutExpr": "true",
         "spark.sql.shuffle.partitions": str(min(os.cpu_count() or 2, 8)),
-        "spark.sql.execution.arrow.pyspark.enabled": "true",
-        "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
-        # a writer holds its row group, a reader its column of one, which Spark does not account for: by default 128 MB each, of 1 GB
-        "spark.hadoop.parquet.block.size": str(16 << 20),
-        "spark.hadoop.parquet.block.row.count.limit": str(1 << 16),  # the value of `storage.delta.parquet`
-        # otherwise each function call makes several more JVM calls to record its position in the Python code
-        "spark.python.sql.dataFrameDebugging.enabled": "false",
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
-        # the rows of a change file have the statement's order: a writer per (change, no change) instead of a sort of the rows
-        "spark.sql.maxConcurrentOutputFileWriters": "16",
-        # not the one by FileContext, which Delta would use for its checksum files: it forks readlink and chmod for each file
-        "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINT_FILE_MANAGER,
-        "spark.databricks.delta.snapshotPartitions": "1",
-        "spark.databricks.delta.merge.materializeSource": "none",
     }
 
 
