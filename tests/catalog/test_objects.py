@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from headgate.catalog import history
+from headgate.catalog import history, trigger_upgrade
 from headgate.catalog.catalog import Catalog
-from headgate.catalog.relation import attribute, definition, foreign_key, foreign_key_trigger, key_text, pg_class, relation, removal
+from headgate.catalog.relation import attribute, definition, foreign_key, key_text, pg_class, relation, removal
 from headgate.catalog.relation.constraint import NewCheck
 from headgate.catalog.relation.definition import Definition
 from headgate.catalog.relation.index import IndexKey, add_key
@@ -84,7 +84,7 @@ def test_foreign_keys_of_an_earlier_version_get_their_triggers(empty_catalog: Ca
     assert [row[0] for row in triggers_written] == [1644, 1644, 1645, 1645, 1646, 1655]
     empty_catalog.change(lambda cursor: cursor.execute("DELETE FROM hg.pg_trigger"))
     for _ in range(2):
-        empty_catalog.change(lambda cursor: foreign_key_trigger.complete(cursor, empty_catalog.next_oid))
+        empty_catalog.change(trigger_upgrade.create_triggers)
         assert empty_catalog.cursor().execute(sql).fetchall() == triggers_written
 
 

@@ -70,6 +70,9 @@ def test_each_earlier_format_has_a_step_and_a_sample_directory() -> None:
 @pytest.mark.parametrize("number", [pytest.param(number, marks=[] if number == OLDEST else pytest.mark.slow) for number in EARLIER])
 def test_upgraded_catalog_has_the_layout_of_a_new_one(number: int, tmp_path: Path, catalog_file: Path) -> None:
     data = unpacked(number, tmp_path)
+    with duckdb.connect(str(data / "catalog.duckdb")) as connection:
+        foreign_key = "(oid, dbid, contype, conparentid, confupdtype, confdeltype) VALUES (16000, 5, 'f', 0, 'a', 'c')"
+        connection.execute(f"INSERT INTO hg.pg_constraint {foreign_key}")
     refused = headgate("run", data)
     assert refused.returncode == 1
     assert f'HINT:  Run "headgate upgrade -D {data}".' in refused.stderr
@@ -82,7 +85,9 @@ def test_upgraded_catalog_has_the_layout_of_a_new_one(number: int, tmp_path: Pat
     with closing(catalog), closing(catalog.cursor()) as cursor:
         databases = [database for (database,) in cursor.execute("SELECT DISTINCT dbid FROM hg.history").fetchall()]
         states = [history.at(cursor, database, PROVISIONAL - 1, 2**31 - 1) for database in databases]
+        triggers = cursor.execute("SELECT tgfoid FROM hg.pg_trigger WHERE tgconstraint = 16000 ORDER BY tgfoid").fetchall()
     assert any(state.relations and state.publications for state in states), "the definitions that slots need cannot be read"
+    assert triggers == [(1644,), (1645,), (1646,), (1655,)]
 
 
 @pytest.mark.slow

@@ -37,7 +37,6 @@ from headgate.catalog.cursor import Answers, CatalogCursor
 from headgate.catalog.layout import bootstrap, macros, wal
 from headgate.catalog.layout.format import FORMAT
 from headgate.catalog.physical import Cursor, one, refused, run, update
-from headgate.catalog.relation import foreign_key_trigger
 from headgate.catalog.security import role as roles
 from headgate.errors import PostgresError, disk_full
 from headgate.failpoint import Step, step
@@ -144,8 +143,6 @@ class Catalog:
         cursor = catalog.cursor()
         run(cursor, "BEGIN TRANSACTION")  # `begin` reads a table that is created here
         bootstrap.bootstrap(cursor, superuser, password_verifier)
-        for definition in bootstrap.LATER_TABLES:
-            run(cursor, definition)
         macros.install(cursor)
         roles.make_own(cursor)
         run(cursor, "COMMIT")
@@ -172,7 +169,6 @@ class Catalog:
         with catalog.begin() as transaction:
             macros.install(transaction.cursor)
             roles.make_own(transaction.cursor)
-            foreign_key_trigger.complete(transaction.cursor, catalog.next_oid)
         return catalog
 
     @classmethod

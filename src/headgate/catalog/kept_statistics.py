@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from headgate.catalog.physical import Cursor, one, run
 
-DEFINITION = "CREATE TABLE IF NOT EXISTS hg.kept_statistics (content VARCHAR)"
-
 
 def write(cursor: Cursor, content: str) -> None:
     run(cursor, "DELETE FROM hg.kept_statistics")

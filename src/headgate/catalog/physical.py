@@ -80,7 +80,7 @@ EXTRA = {
 }  # fmt: skip
 """Columns that PostgreSQL does not have, after its own: options of publications, the bound tree of a row filter, and texts that would
 take long to compute in a query (printed keys of indexes, constraints and partitions, pretty-printed expressions).
-`macros.install` adds those that a file of an earlier version lacks."""
+`upgrade` adds those that a file of an earlier version lacks."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from headgate.catalog import reference_upgrade
+from headgate.catalog import reference_upgrade, trigger_upgrade
 from headgate.catalog.catalog import Catalog
 from headgate.catalog.layout.format import FORMAT
 from headgate.catalog.physical import EXTRA, Cursor, one, run
@@ -37,7 +37,7 @@ def _to_3(cursor: Cursor) -> None:
 def _to_4(cursor: Cursor) -> None:
     """Add the tables of resynchronizations and histories, options of publications and subscriptions, and flags of slots.
 
-    The publisher's table is added to followed columns. The first catalogs of format 4 get the columns when they are opened.
+    The publisher's table is added to followed columns.
     """
     columns = "dbid UINTEGER, subid UINTEGER, relid UINTEGER, method VARCHAR, taken BOOLEAN"
     run(cursor, f"CREATE TABLE IF NOT EXISTS hg.subscription_resync ({columns})")
@@ -56,11 +56,13 @@ def _to_4(cursor: Cursor) -> None:
 
 
 def _to_5(cursor: Cursor) -> None:
-    """Write the texts of expressions, functions and views with references to types and functions."""
+    """Write the texts of expressions, functions and views with references to types and functions, and add triggers of foreign keys."""
+    _to_4(cursor)  # the first catalogs of format 4 lack some of its columns
     for table in ("pg_attrdef", "pg_class", "pg_constraint", "pg_index", "pg_rewrite"):
         for name, kind in EXTRA[table]:
             run(cursor, f"ALTER TABLE hg.{table} ADD COLUMN IF NOT EXISTS {name} {kind}")
     reference_upgrade.refer(cursor)
+    trigger_upgrade.create_triggers(cursor)
 
 
 STEPS: Mapping[int, Callable[[Cursor], None]] = {2: _to_3, 3: _to_4, 4: _to_5}

@@ -5,10 +5,9 @@ Called by `Catalog.create` within one transaction.
 
 from __future__ import annotations
 
-from headgate.catalog import kept_statistics, physical
+from headgate.catalog import physical
 from headgate.catalog.layout.format import FORMAT
 from headgate.catalog.physical import Cursor, insert, run
-from headgate.catalog.replication import subscription_column, subscription_history, subscription_resync
 from headgate.initial_catalog import rows
 from headgate.types.registry import FIRST_USER_OID
 
@@ -27,14 +26,19 @@ CREATE TABLE hg.partition_ancestor (dbid UINTEGER, relid UINTEGER, ancestor UINT
 CREATE TABLE hg.sequence_state (dbid UINTEGER, seqrelid UINTEGER, last_value BIGINT, is_called BOOLEAN);
 CREATE TABLE hg.subscription_stats (subid UINTEGER, apply_error_count BIGINT, sync_error_count BIGINT, stats_reset TIMESTAMP);
 CREATE TABLE hg.subscription_option (subid UINTEGER, suborigin VARCHAR, subrunasowner BOOLEAN, subpasswordrequired BOOLEAN,
-    subfailover BOOLEAN, subcreatetables BOOLEAN, subschemaevolution VARCHAR);
+    subfailover BOOLEAN, subcreatetables BOOLEAN, subschemaevolution VARCHAR, subhistory VARCHAR);
 CREATE TABLE hg.applied_prepare (gid VARCHAR, subid UINTEGER, dbid UINTEGER, owner UINTEGER, xid UINTEGER, prepared TIMESTAMP);
+CREATE TABLE hg.subscription_column (dbid UINTEGER, subid UINTEGER, relid UINTEGER, attnum INTEGER, attname VARCHAR, former VARCHAR[],
+    remote_type VARCHAR, typoid UINTEGER, typmod INTEGER, local_type VARCHAR, not_null BOOLEAN, default_text VARCHAR, dropped BOOLEAN,
+    unfilled BIGINT, remote_relid UINTEGER);
+CREATE TABLE hg.subscription_resync (dbid UINTEGER, subid UINTEGER, relid UINTEGER, method VARCHAR, taken BOOLEAN);
+CREATE TABLE hg.subscription_history (dbid UINTEGER, subid UINTEGER, relid UINTEGER, histid UINTEGER, begun BOOLEAN, expired BIGINT);
+CREATE TABLE hg.kept_statistics (content VARCHAR);
 """
-"""headgate's own tables. hg.log_entry, hg.log_write and hg.table_version are created by package `storage` (log.create_tables)."""
+"""headgate's own tables. hg.log_entry, hg.log_write and hg.table_version are created by package `storage` (log.create_tables).
 
-
-LATER_TABLES = (subscription_column.DEFINITION, kept_statistics.DEFINITION, subscription_resync.DEFINITION, subscription_history.DEFINITION)
-"""Tables that other modules define."""
+subscription_column.former (earlier names of the column) is no longer written.
+"""
 
 
 def bootstrap(cursor: Cursor, superuser: str, password_verifier: str | None) -> None:

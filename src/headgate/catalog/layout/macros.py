@@ -13,9 +13,8 @@ from importlib import resources
 import pyarrow as pa
 
 from headgate.catalog.function import PLPGSQL
-from headgate.catalog.physical import EXTRA, Cursor, one, rows, run
+from headgate.catalog.physical import Cursor, one, rows, run
 from headgate.catalog.relation import key_text
-from headgate.catalog.replication import slot, subscription_column, subscription_history
 from headgate.settings.encoding import NUMBERED, numbers
 from headgate.sql.names import KEYWORDS
 from headgate.types import registry
@@ -25,14 +24,9 @@ def install(cursor: Cursor) -> None:
     """Write macros, views and the texts of types, unless the file already has those of this version."""
     macros, views = statements(), _file_statements("views.sql")
     text = "".join((*macros, *views, _PLPGSQL))
-    later = {**EXTRA, "replication_slot": slot.LATER_COLUMNS, "subscription_column": subscription_column.LATER_COLUMNS}
-    later |= subscription_history.LATER_COLUMNS
-    version = int.from_bytes(hashlib.sha256((text + str(later)).encode()).digest()[:7], "big")
+    version = int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")
     if one(cursor, "SELECT 1 FROM hg.counter WHERE name = 'macros' AND value = ?", [version]):
         return
-    for table, columns in later.items():
-        for name, kind in columns:
-            run(cursor, f"ALTER TABLE hg.{table} ADD COLUMN IF NOT EXISTS {name} {kind}")
     run(cursor, "DROP TABLE IF EXISTS hg.type_text")
     definition = "oid UINTEGER, plain VARCHAR, unmodified VARCHAR, has_typmod BOOLEAN, base UINTEGER, head VARCHAR, tail VARCHAR"
     run(cursor, f"CREATE TABLE hg.type_text ({definition})")

@@ -35,27 +35,6 @@ def create_checks(cursor: Cursor, oids: Oids, database: int, key: ForeignKey) ->
     insert_all(cursor, "pg_trigger", [_row(cursor, oids(), database, key, event, function) for event, function in functions])
 
 
-def complete(cursor: Cursor, oids: Oids) -> None:
-    """Create the triggers of constraints that have none, in a catalog of an earlier version. Called when the catalog is opened."""
-    sql = (
-        "SELECT dbid, conname, oid, conrelid, confrelid, confupdtype, confdeltype, conindid, condeferrable, condeferred, conparentid"
-        " FROM hg.pg_constraint c WHERE contype = 'f' AND NOT EXISTS (SELECT 1 FROM hg.pg_trigger t WHERE t.dbid = c.dbid"
-        " AND t.tgconstraint = c.oid AND t.tgisinternal)"
-    )
-    pending = {
-        (row[0], row[2]): ForeignKey(
-            row[1], row[2], row[3], (), row[4], (), row[5], row[6], index=row[7], deferrable=row[8], deferred=row[9], parent=row[10]
-        )
-        for row in rows(cursor, sql)
-    }
-    while pending:  # a trigger needs the oid of its parent
-        for database, key in [(place[0], key) for place, key in pending.items() if (place[0], key.parent) not in pending]:
-            if not key.parent:
-                create_actions(cursor, oids, database, key)
-            create_checks(cursor, oids, database, key)
-            del pending[database, key.oid]
-
-
 def _row(cursor: Cursor, oid: int, database: int, key: ForeignKey, event: int, function: int) -> dict[str, object]:
     is_deferrable = function in _DEFERRABLE
     letter, table, other = ("c", key.relation, key.target) if function in CHECK_FUNCTIONS else ("a", key.target, key.relation)

@@ -45,8 +45,6 @@ class Slot:
 _COLUMNS = (
     "slot_name, plugin, datoid, restart_lsn, confirmed_flush_lsn, temporary, two_phase, two_phase_at, created_lsn, lost, failover, idle"
 )
-LATER_COLUMNS = (("failover", "BOOLEAN"), ("idle", "BOOLEAN"))
-"""Columns that directories of the first version of format 4 lack. They are added when the catalog is opened."""
 
 _CREATED = "last slot of database "
 """The prefix of the counters that hold the LSN at which the last slot of a database was created. Its oid follows."""

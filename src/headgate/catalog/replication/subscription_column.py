@@ -12,15 +12,6 @@ from dataclasses import dataclass
 from headgate.catalog.cursor import Row
 from headgate.catalog.physical import Cursor, rows, run, update
 
-DEFINITION = (
-    "CREATE TABLE IF NOT EXISTS hg.subscription_column (dbid UINTEGER, subid UINTEGER, relid UINTEGER, attnum INTEGER, attname VARCHAR, "
-    " former VARCHAR[],"
-    " remote_type VARCHAR, typoid UINTEGER, typmod INTEGER, local_type VARCHAR, not_null BOOLEAN, default_text VARCHAR, dropped BOOLEAN,"
-    " unfilled BIGINT)"
-)
-"""`former` (earlier names of the column) is no longer written."""
-LATER_COLUMNS = (("remote_relid", "UINTEGER"),)
-"""Columns that are added to the table when an older catalog is opened."""
 _FIELDS = "attnum, attname, remote_type, typoid, typmod, local_type, not_null, default_text, dropped, unfilled, remote_relid"
 
 

@@ -21,12 +21,6 @@ from headgate.sql.names import split_identifiers
 from headgate.types import registry
 from headgate.types.storage import NAME_BYTES
 
-DEFINITION = (
-    "CREATE TABLE IF NOT EXISTS hg.subscription_history (dbid UINTEGER, subid UINTEGER, relid UINTEGER, histid UINTEGER, begun BOOLEAN,"
-    " expired BIGINT)"
-)
-LATER_COLUMNS = {"subscription_option": (("subhistory", "VARCHAR"),), "subscription_history": (("expired", "BIGINT"),)}
-"""The columns of headgate's own tables that catalogs of format 4 get when they are opened."""
 NONE, ALL = "none", "all"
 OWN_COLUMNS = (
     ("_op", registry.TEXT), ("_lsn", registry.INT8), ("_seq", registry.INT8), ("_xid", registry.INT8),

@@ -17,10 +17,6 @@ import enum
 
 from headgate.catalog.physical import Cursor, rows, run, update
 
-DEFINITION = (
-    "CREATE TABLE IF NOT EXISTS hg.subscription_resync (dbid UINTEGER, subid UINTEGER, relid UINTEGER, method VARCHAR, taken BOOLEAN)"
-)
-
 
 class Method(enum.Enum):
     """How a table that already has rows is synchronized."""
