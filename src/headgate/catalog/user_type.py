@@ -239,6 +239,11 @@ def _type_row(row: Row) -> TypeRow:
     return TypeRow(oid, name, namespace_oid, owner, kind, array, relation, database == 0)
 
 
+def find(cursor: Cursor, database: int, oid: int) -> TypeRow | None:
+    row = one(cursor, f"SELECT {_COLUMNS} FROM hg.pg_type WHERE dbid = ? AND oid = ?", [database, oid])
+    return None if row is None else _type_row(row)
+
+
 def of_relation(cursor: Cursor, database: int, relation: int) -> TypeRow | None:
     """Return the row type of a relation, or None for an index or a sequence."""
     row = one(cursor, f"SELECT {_COLUMNS} FROM hg.pg_type WHERE dbid = ? AND typrelid = ?", [database, relation])

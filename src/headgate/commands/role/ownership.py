@@ -200,6 +200,7 @@ def _drop(session: Session, owned: list[Tie], *, cascade: bool) -> None:
     cursor, database = transaction.cursor, session.context.database
     own_relations = _found(relations.find, owned, "pg_class", cursor, database)
     own_functions = _found(functions.find, owned, "pg_proc", cursor, database)
+    own_types = _found(usertypes.find, owned, "pg_type", cursor, database)
     schemas = _found(namespace.find, owned, "pg_namespace", cursor, database)
     contents = SchemaContents.of(session, schemas)
     dependants = dependant.of_relations(session, own_relations)
@@ -210,7 +211,7 @@ def _drop(session: Session, owned: list[Tie], *, cascade: bool) -> None:
     going = [(1259, relation.oid) for relation in own_relations] + [(2606, key.oid) for relation in tables for key in relation.foreign_keys]
     going += [(dependant.PROC, function.oid) for function in own_functions]
     going += contents.partitions(cursor)
-    going += [(1247, tie.oid) for tie in owned if tie.catalog == "pg_type"]
+    going += [(1247, row.oid) for row in own_types]
     for relation in own_relations:
         transaction.own(relation)
     for tie in owned:
@@ -224,7 +225,11 @@ def _drop(session: Session, owned: list[Tie], *, cascade: bool) -> None:
         _gone(transaction, relation)
     for function in own_functions:
         functions.drop(cursor, database, function.oid)
-    _drop_types(session, owned, schemas, cascade=cascade)
+    types = {row.oid: row for row in (*own_types, *(row for _, row in contents.types))}
+    if types:
+        in_order = sorted(types.values(), key=lambda row: (row.namespace, row.oid))
+        user_type.drop_all(session, transaction, in_order, cascade=cascade)
+        user_type.changed(session)
     for schema in schemas:
         namespace.drop(cursor, database, schema.oid)
     for tie in owned:
@@ -238,20 +243,6 @@ def _found(find: Callable[[Cursor, int, int], T | None], owned: list[Tie], catal
     """Return the owned objects of a catalog."""
     oids = [tie.oid for tie in owned if tie.catalog == catalog]
     return [found for oid in oids if (found := find(cursor, database, oid)) is not None]
-
-
-def _drop_types(session: Session, owned: list[Tie], schemas: list[namespace.Namespace], *, cascade: bool) -> None:
-    """Drop the types among the owned objects, and those of others in the dropped schemas."""
-    transaction = session.begin_statement()
-    cursor, database = transaction.cursor, session.context.database
-    own_types = {tie.oid for tie in owned if tie.catalog == "pg_type"}
-    dropped_schemas = {schema.oid for schema in schemas}
-    namespace_oids = sorted(oid for (oid,) in rows(cursor, "SELECT DISTINCT typnamespace FROM hg.pg_type WHERE dbid = ?", [database]))
-    types = [row for oid in namespace_oids for row in usertypes.of_schema(cursor, database, oid)]
-    going = [row for row in types if row.oid in own_types or row.namespace in dropped_schemas]
-    if going:
-        user_type.drop_all(session, transaction, going, cascade=cascade)
-        user_type.changed(session)
 
 
 def _gone(transaction: Transaction, relation: relations.Relation) -> None:
