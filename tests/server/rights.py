@@ -87,6 +87,9 @@ CREATE VIEW over_i AS SELECT * FROM i_secret;
 GRANT SELECT ON over_i TO rights_reader, rights_nobody;
 CREATE VIEW i_over_v WITH (security_invoker) AS SELECT * FROM v_secret;
 GRANT SELECT ON i_over_v TO rights_reader;
+REVOKE USAGE ON LANGUAGE sql FROM PUBLIC;
+GRANT USAGE ON LANGUAGE sql TO rights_writer;
+GRANT USAGE ON LANGUAGE sql TO rights_owner WITH GRANT OPTION;
 CREATE FUNCTION plain(x int) RETURNS int LANGUAGE sql AS 'SELECT x + 1';
 CREATE FUNCTION closed(x int) RETURNS int LANGUAGE plpgsql AS $$ BEGIN RETURN x + 1; END $$;
 REVOKE EXECUTE ON FUNCTION closed(int) FROM PUBLIC;
@@ -784,6 +787,10 @@ GRANT EXECUTE ON FUNCTION plain(int) TO rights_writer
 GRANT EXECUTE ON FUNCTION closed(int) TO rights_writer
 REVOKE EXECUTE ON FUNCTION closed(int) FROM rights_reader
 GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO rights_nobody
+GRANT USAGE ON LANGUAGE sql TO rights_reader
+REVOKE USAGE ON LANGUAGE sql FROM rights_writer
+SELECT has_language_privilege('sql', 'USAGE'), has_language_privilege('plpgsql', 'USAGE'), has_language_privilege('c', 'USAGE')
+ALTER DEFAULT PRIVILEGES FOR ROLE rights_owner REVOKE EXECUTE ON FUNCTIONS FROM PUBLIC
 SELECT has_function_privilege('closed(int)', 'EXECUTE'), has_function_privilege('plain(int)', 'EXECUTE')
 CREATE TABLE n (a int DEFAULT closed(1))
 CREATE TABLE n (a int CHECK (plain(a) > 1)); DROP FUNCTION plain(int)

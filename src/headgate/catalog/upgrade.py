@@ -56,13 +56,21 @@ def _to_4(cursor: Cursor) -> None:
 
 
 def _to_5(cursor: Cursor) -> None:
-    """Write the texts of expressions, functions and views with references to types and functions, and add triggers of foreign keys."""
+    """Write the texts of expressions, functions and views with references to types and functions.
+
+    Triggers of foreign keys are added, and each database gets its own rows of the languages.
+    """
     _to_4(cursor)  # the first catalogs of format 4 lack some of its columns
     for table in ("pg_attrdef", "pg_class", "pg_constraint", "pg_index", "pg_rewrite"):
         for name, kind in EXTRA[table]:
             run(cursor, f"ALTER TABLE hg.{table} ADD COLUMN IF NOT EXISTS {name} {kind}")
     reference_upgrade.refer(cursor)
     trigger_upgrade.create_triggers(cursor)
+    if not one(cursor, "SELECT 1 FROM hg.pg_language WHERE lanname = 'plpgsql'"):
+        columns = "dbid, oid, lanname, lanowner, lanispl, lanpltrusted, lanplcallfoid, laninline, lanvalidator"
+        run(cursor, f"INSERT INTO hg.pg_language ({columns}) VALUES (0, 13563, 'plpgsql', 10, true, true, 0, 0, 0)")
+    run(cursor, "INSERT INTO hg.pg_language SELECT d.oid, l.* EXCLUDE (dbid) FROM hg.pg_language l, hg.pg_database d WHERE l.dbid = 0")
+    run(cursor, "DELETE FROM hg.pg_language WHERE dbid = 0")
 
 
 STEPS: Mapping[int, Callable[[Cursor], None]] = {2: _to_3, 3: _to_4, 4: _to_5}

@@ -6,6 +6,7 @@ Called by `Catalog.create` within one transaction.
 from __future__ import annotations
 
 from headgate.catalog import physical
+from headgate.catalog.function import PLPGSQL
 from headgate.catalog.layout.format import FORMAT
 from headgate.catalog.physical import Cursor, insert, run
 from headgate.initial_catalog import rows
@@ -41,6 +42,15 @@ subscription_column.former (earlier names of the column) is no longer written.
 """
 
 
+_LANGUAGES = f"""
+INSERT INTO hg.pg_language (dbid, oid, lanname, lanowner, lanispl, lanpltrusted, lanplcallfoid, laninline, lanvalidator)
+    VALUES (0, {PLPGSQL}, 'plpgsql', {BOOTSTRAP_SUPERUSER}, true, true, 0, 0, 0);
+INSERT INTO hg.pg_language SELECT d.oid, l.* EXCLUDE (dbid) FROM hg.pg_language l, hg.pg_database d;
+DELETE FROM hg.pg_language WHERE dbid = 0
+"""
+"""Add PL/pgSQL, which is not among the rows that initdb begins with, and give each database its own rows: it has its own privileges."""
+
+
 def bootstrap(cursor: Cursor, superuser: str, password_verifier: str | None) -> None:
     """Fill an empty DuckDB file."""
     run(cursor, "CREATE SCHEMA hg")
@@ -62,6 +72,8 @@ def bootstrap(cursor: Cursor, superuser: str, password_verifier: str | None) -> 
             cursor, "pg_namespace", dbid=oid, oid=PUBLIC_NAMESPACE, nspname="public", nspowner=DATABASE_OWNER,
             nspacl=["pg_database_owner=UC/pg_database_owner", "=U/pg_database_owner"],
         )  # fmt: skip
+    for statement in _LANGUAGES.split(";"):
+        run(cursor, statement)
 
 
 def _create(cursor: Cursor, table: physical.PhysicalTable) -> None:

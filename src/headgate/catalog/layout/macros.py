@@ -12,7 +12,6 @@ from importlib import resources
 
 import pyarrow as pa
 
-from headgate.catalog.function import PLPGSQL
 from headgate.catalog.physical import Cursor, one, rows, run
 from headgate.catalog.relation import key_text
 from headgate.settings.encoding import NUMBERED, numbers
@@ -23,7 +22,7 @@ from headgate.types import registry
 def install(cursor: Cursor) -> None:
     """Write macros, views and the texts of types, unless the file already has those of this version."""
     macros, views = statements(), _file_statements("views.sql")
-    text = "".join((*macros, *views, _PLPGSQL))
+    text = "".join((*macros, *views))
     version = int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")
     if one(cursor, "SELECT 1 FROM hg.counter WHERE name = 'macros' AND value = ?", [version]):
         return
@@ -34,8 +33,6 @@ def install(cursor: Cursor) -> None:
     cursor.register("hg_type_texts", pa.table([list(column) for column in zip(*texts, strict=True)], names=[*"abcdefg"]))
     run(cursor, "INSERT INTO hg.type_text SELECT * FROM hg_type_texts")
     cursor.unregister("hg_type_texts")
-    if not one(cursor, "SELECT 1 FROM hg.pg_language WHERE lanname = 'plpgsql'"):  # not among the rows that initdb begins with
-        run(cursor, _PLPGSQL)
     run(cursor, "DROP TABLE IF EXISTS hg.function_type")
     run(cursor, _FUNCTION_TYPE)
     for macro in macros:
@@ -62,17 +59,11 @@ def _write_initial_privileges(cursor: Cursor) -> None:
         ("pg_attribute", 1259, "attacl", "attrelid", "attnum"),
         ("pg_proc", 1255, "proacl", "oid", "0"),
         ("pg_namespace", 2615, "nspacl", "oid", "0"),
-        ("pg_language", 2612, "lanacl", "oid", "0"),
     ):
         run(cursor, f"{columns} SELECT 0, {oid}, {number}, {sub}, 'i', {acl} FROM hg.{catalog} WHERE dbid = 0 AND {acl} IS NOT NULL")
     public = "['pg_database_owner=UC/pg_database_owner', '=U/pg_database_owner']"
     run(cursor, f"{columns} VALUES (0, 2200, 2615, 0, 'i', {public})")
 
-
-_PLPGSQL = f"""
-INSERT INTO hg.pg_language (dbid, oid, lanname, lanowner, lanispl, lanpltrusted, lanplcallfoid, laninline, lanvalidator)
-    VALUES (0, {PLPGSQL}, 'plpgsql', 10, true, true, 0, 0, 0)
-"""
 
 _FUNCTION_TYPE = """
 CREATE TABLE hg.function_type AS SELECT f.oid, f.proargnames, f.proargmodes, f.proallargtypes, f.proargtypes,

@@ -1,4 +1,4 @@
-"""Access privileges: the aclitem arrays of pg_class, pg_attribute, pg_namespace and pg_database (manual, 5.7; acl.c).
+"""Access privileges: the aclitem arrays of the catalogs in `COLUMNS` (manual, 5.7; acl.c).
 
 An item is ``grantee=rights/grantor``. The grantee is a role's name, or "" for PUBLIC. Each right is a letter (table 5.1), followed by * if
 it has the grant option. A NULL ACL stands for `default`. Called by GRANT and REVOKE, by the privilege checks of commands, and by the
@@ -29,9 +29,13 @@ PUBLIC = {"d": "Tc", "f": "X", "T": "U", "l": "U"}
 
 OWNED = {
     "pg_class": ("relowner", "relacl"), "pg_namespace": ("nspowner", "nspacl"), "pg_proc": ("proowner", "proacl"),
-    "pg_database": ("datdba", "datacl"),
+    "pg_database": ("datdba", "datacl"), "pg_language": ("lanowner", "lanacl"),
 }  # fmt: skip
 """The catalogs whose rows have both an owner and an ACL, with the names of these columns."""
+COLUMNS = {
+    **{catalog: column for catalog, (_, column) in OWNED.items()}, "pg_attribute": "attacl", "pg_default_acl": "defaclacl",
+}  # fmt: skip
+"""The catalogs with an ACL, and its column."""
 
 
 @dataclass(frozen=True)
@@ -222,7 +226,7 @@ def _with_name(acl: Sequence[str], old: str, new: str) -> list[Item]:
 def renamed(cursor: Cursor, old: str, new: str) -> list[tuple[str, str, list[str], list[str]]]:
     """Return (catalog, column, ACL before, ACL after) for all ACLs that name a role that is being renamed."""
     changes = []
-    for catalog, column in (("pg_class", "relacl"), ("pg_attribute", "attacl"), ("pg_namespace", "nspacl"), ("pg_database", "datacl")):
+    for catalog, column in COLUMNS.items():
         for (acl,) in physical.rows(cursor, f"SELECT DISTINCT {column} FROM hg.{catalog} WHERE {column} IS NOT NULL"):
             if any(old in (item.grantee, item.grantor) for item in map(_item, acl)):
                 changes.append((catalog, column, acl, write(_with_name(acl, old, new))))

@@ -15,7 +15,7 @@ from postgast import pg_query_pb2 as pb
 from headgate.catalog import function as functions
 from headgate.catalog.function import PLPGSQL, Argument, UserFunction
 from headgate.commands import lookup, privilege
-from headgate.commands.function import body, definition_text
+from headgate.commands.function import body, definition_text, permission
 from headgate.commands.function.function_choice import CALL_ARGUMENTS, choose_procedure
 from headgate.commands.function.host import SessionHost, of_parameters
 from headgate.commands.function.prepared_text import Prepared
@@ -52,6 +52,7 @@ def do(node: pb.DoStmt, session: Session) -> CommandResult:
         raise PostgresError("0A000", f'language "{language}" does not support inline code execution')
     if "as" not in options:
         raise PostgresError("42601", "no inline code specified")
+    permission.check_language(session, PLPGSQL)
     inline = UserFunction(0, "", 0, INLINE, 0, PLPGSQL, "f", (), registry.VOID, False, options["as"])
     run(inline, (), session, may_end_transaction=_is_outermost(session))
     return CommandResult("DO")

@@ -16,7 +16,7 @@ from headgate.catalog.function import Argument, UserFunction
 from headgate.catalog.physical import Cursor, update
 from headgate.catalog.security import acl
 from headgate.commands import default_privilege, dependency, lookup, privilege, stored_expression
-from headgate.commands.function import body, definition_text, dependant, row_call
+from headgate.commands.function import body, definition_text, dependant, permission, row_call
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
@@ -55,6 +55,7 @@ def create(node: pb.CreateFunctionStmt, session: Session) -> CommandResult:
     namespace, schema = lookup.creation_schema(cursor, context, schema or "")
     options_by_name = _unique(node.options)
     language = _language(options_by_name, node)
+    permission.check_language(session, language)
     arguments = _arguments(node.parameters, session)
     result, is_set = _result(node, arguments, kind)
     _check_polymorphic(arguments, result)
@@ -368,6 +369,8 @@ def _owned(node: ParseNode, session: Session, word: str) -> UserFunction:
 def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
     word = ROUTINES[node.rename_type]
     function = _owned(unwrap(node.object), session, word)
+    cursor, context = session.begin_statement().cursor, session.context
+    privilege.check_create_in_schema(cursor, context.user, context.database, function.namespace)
     return _moved(replace(function, name=node.newname), session, word)
 
 

@@ -1,4 +1,4 @@
-"""Check the right to call a function: EXECUTE, which PUBLIC has unless it is revoked (manual, 5.7)."""
+"""Check the rights EXECUTE on functions and USAGE on languages, which PUBLIC has unless they are revoked (manual, 5.7)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from headgate.catalog.function import UserFunction
 from headgate.catalog.security import acl
 from headgate.catalog.security.rights import one
 from headgate.commands.session import Session
-from headgate.errors import PostgresError
+from headgate.errors import PostgresError, existing
 
 _KINDS = {"f": "function", "p": "procedure"}
 
@@ -25,3 +25,12 @@ def check_execute(session: Session, function: UserFunction) -> None:
     cursor, context = session.begin_statement().cursor, session.context
     if not may_execute(cursor, context.user, context.database, function.oid):
         raise PostgresError("42501", f"permission denied for {_KINDS[function.kind]} {function.name}")
+
+
+def check_language(session: Session, language: int) -> None:
+    """Raise 42501 without USAGE on a language. CREATE FUNCTION and DO need it."""
+    cursor, database = session.begin_statement().cursor, session.context.database
+    sql = "SELECT lanname, lanowner, lanacl FROM hg.pg_language WHERE dbid IN (0, ?) AND oid = ?"
+    name, owner, items = existing(one(cursor, sql, [database, language]), "42704", "language")
+    if not acl.role(cursor, session.context.user).may("U", owner, acl.read(items, "l", acl.role_name(cursor, owner))):
+        raise PostgresError("42501", f"permission denied for language {name}")

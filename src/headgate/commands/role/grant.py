@@ -1,4 +1,4 @@
-"""GRANT and REVOKE of privileges on tables, columns, sequences, schemas and databases, and ALTER DEFAULT PRIVILEGES (aclchk.c).
+"""GRANT and REVOKE of privileges on objects, and ALTER DEFAULT PRIVILEGES (aclchk.c).
 
 The grantor is the owner if the user has the owner's privileges. Otherwise it is the user, who must have the grant option.
 """
@@ -26,7 +26,13 @@ from headgate.sql import names
 from headgate.sql.parser import ParseNode, unwrap
 from headgate.storage.transaction.transaction import Transaction
 
-_WORDS = {"r": "relation", "s": "sequence", "n": "schema", "d": "database", "c": "column", "f": "function"}
+_WORDS = {"r": "relation", "s": "sequence", "n": "schema", "d": "database", "c": "column", "f": "function", "l": "language"}
+_NAMED = {
+    "n": ("pg_namespace", "nspacl", "nspowner", "nspname", "3F000"),
+    "d": ("pg_database", "datacl", "datdba", "datname", "3D000"),
+    "l": ("pg_language", "lanacl", "lanowner", "lanname", "42704"),
+}
+"""The kinds of objects without a schema: catalog, columns of the ACL, the owner and the name, SQLSTATE if the object is missing."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +60,7 @@ def grant(node: pb.GrantStmt, session: Session) -> CommandResult:
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     kind = {pb.OBJECT_TABLE: "r", pb.OBJECT_SEQUENCE: "s", pb.OBJECT_SCHEMA: "n", pb.OBJECT_DATABASE: "d",
-            **dict.fromkeys(definition.ROUTINES, "f")}.get(node.objtype)  # fmt: skip
+            pb.OBJECT_LANGUAGE: "l", **dict.fromkeys(definition.ROUTINES, "f")}.get(node.objtype)  # fmt: skip
     if kind is None:
         raise not_supported(f"{tag} on objects of this kind is not supported")
     if node.HasField("grantor"):
@@ -157,20 +163,23 @@ def _targets(node: pb.GrantStmt, kind: str, session: Session, cursor: Cursor) ->
         for function in _functions(node, session, cursor):
             yield _function_target(cursor, database, function), letters
         return
-    catalog, acl_column, owner_column, name_column, word = {
-        "n": ("pg_namespace", "nspacl", "nspowner", "nspname", "schema"),
-        "d": ("pg_database", "datacl", "datdba", "datname", "database"),
-    }[kind]
     letters, columns = _letters(node, kind)
     if columns:
         raise PostgresError("0LP01", "column privileges are only valid for relations")
     for item in node.objects:
-        name = unwrap(item).sval
-        where, parameters = (f"{name_column} = ?", (name,)) if kind == "d" else (f"{name_column} = ? AND dbid IN (0, ?)", (name, database))
-        row = one(cursor, f"SELECT {owner_column}, {acl_column}, oid FROM hg.{catalog} WHERE {where}", list(parameters))
-        if row is None:
-            raise PostgresError("3D000" if kind == "d" else "3F000", f'{word} "{name}" does not exist')
-        yield GrantObject(kind, name, word, (catalog, row[2]), row[0], row[1], catalog, acl_column, where, parameters), letters
+        yield _named_target(cursor, database, kind, unwrap(item).sval), letters
+
+
+def _named_target(cursor: Cursor, database: int, kind: str, name: str) -> GrantObject:
+    catalog, acl_column, owner_column, name_column, missing = _NAMED[kind]
+    where, parameters = (f"{name_column} = ?", (name,)) if kind == "d" else (f"{name_column} = ? AND dbid IN (0, ?)", (name, database))
+    trusted = "lanpltrusted" if kind == "l" else "true"
+    row = one(cursor, f"SELECT {owner_column}, {acl_column}, oid, {trusted} FROM hg.{catalog} WHERE {where}", list(parameters))
+    owner, items, oid, is_trusted = existing(row, missing, f'{_WORDS[kind]} "{name}"')
+    if not is_trusted:
+        detail = "GRANT and REVOKE are not allowed on untrusted languages, because only superusers can use untrusted languages."
+        raise PostgresError("42809", f'language "{name}" is not trusted', detail=detail)
+    return GrantObject(kind, name, _WORDS[kind], (catalog, oid), owner, items, catalog, acl_column, where, parameters)
 
 
 def _function_target(cursor: Cursor, database: int, function: UserFunction) -> GrantObject:
@@ -269,7 +278,7 @@ def alter_default(node: ParseNode, session: Session) -> CommandResult:
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     action = node.action
-    kind = {pb.OBJECT_TABLE: "r", pb.OBJECT_SEQUENCE: "s", pb.OBJECT_SCHEMA: "n"}.get(action.objtype)
+    kind = {pb.OBJECT_TABLE: "r", pb.OBJECT_SEQUENCE: "s", pb.OBJECT_SCHEMA: "n", pb.OBJECT_FUNCTION: "f"}.get(action.objtype)
     if kind is None:
         raise not_supported("ALTER DEFAULT PRIVILEGES on objects of this kind is not supported")
     options = {unwrap(option).defname: unwrap(unwrap(option).arg).items for option in node.options}

@@ -46,13 +46,6 @@ _OWNED = (
     ("pg_proc", "proowner", "proname", "true"),
     ("pg_type", "typowner", "typname", f"(typtype IN ('e', 'd') OR {_COMPOSITE})"),
 )
-_ACLS = (
-    ("pg_class", "relacl"),
-    ("pg_namespace", "nspacl"),
-    ("pg_proc", "proacl"),
-    ("pg_attribute", "attacl"),
-    ("pg_default_acl", "defaclacl"),
-)
 
 
 @dataclass(frozen=True)
@@ -99,12 +92,15 @@ def _grants_to(session: Session, cursor: Cursor, name: str) -> Iterator[Tie]:
     for oid, database, items in rows(cursor, "SELECT oid, datname, datacl FROM hg.pg_database WHERE datacl IS NOT NULL"):
         if _names(items, name):
             yield Tie(0, "pg_database", oid, f"privileges for database {database}", owner=False)
-    for catalog, column in _ACLS:
+    for catalog, column in acl.COLUMNS.items():
+        if catalog == "pg_database":
+            continue
         oid_column, label = {
             "pg_attribute": ("attrelid", "attname"),
             "pg_namespace": ("oid", "nspname"),
             "pg_class": ("oid", "relname"),
             "pg_proc": ("oid", "proname"),
+            "pg_language": ("oid", "lanname"),
         }.get(catalog, ("oid", "''"))
         for database, oid, object_name, items in rows(
             cursor, f"SELECT dbid, {oid_column}, {label}, {column} FROM hg.{catalog} WHERE {column} IS NOT NULL"
@@ -136,7 +132,7 @@ def _describe(session: Session, cursor: Cursor, database: int, catalog: str, oid
     if catalog == "pg_proc":
         function = functions.find(cursor, database, oid) if database == session.context.database else None
         return f"function {name}" if function is None else dependant.shown(session, function)
-    word = {"pg_namespace": "schema ", "pg_publication": "publication ", "pg_type": "type "}.get(catalog, "")
+    word = {"pg_namespace": "schema ", "pg_publication": "publication ", "pg_type": "type ", "pg_language": "language "}.get(catalog, "")
     return word + names.quote_ident(name)
 
 
@@ -146,7 +142,7 @@ def _default_privileges(cursor: Cursor, database: int, oid: int) -> str:
         " AND n.dbid IN (0, d.dbid) WHERE d.dbid = ? AND d.oid = ?"
     )
     [(kind, role, schema)] = rows(cursor, sql, [database, oid])
-    what = {"r": "relations", "S": "sequences", "n": "schemas"}[kind]
+    what = {"r": "relations", "S": "sequences", "n": "schemas", "f": "functions"}[kind]
     where = "" if schema is None else f" in schema {names.quote_ident(schema)}"
     return f"default privileges on new {what} belonging to role {names.quote_ident(acl.role_name(cursor, role))}{where}"
 
@@ -255,13 +251,14 @@ def _gone(transaction: Transaction, relation: relations.Relation) -> None:
 
 
 def _revoke_all(cursor: Cursor, database: int, name: str, role: int) -> None:
-    for catalog, column in (*_ACLS, ("pg_database", "datacl")):
-        scope = f"oid = {int(database)}" if catalog == "pg_database" else f"dbid = {int(database)}"
+    for catalog, column in acl.COLUMNS.items():
+        scope = f"oid = {int(database)}" if catalog == "pg_database" else f"dbid IN (0, {int(database)})"
         for (items,) in rows(cursor, f"SELECT DISTINCT {column} FROM hg.{catalog} WHERE {column} IS NOT NULL AND {scope}"):
             remaining = [item for item in acl.read(items, "r", "") if name not in (item.grantee, item.grantor)]
             if len(remaining) != len(items):
                 value = acl.write(remaining) if remaining or catalog != "pg_attribute" else None
                 run(cursor, f"UPDATE hg.{catalog} SET {column} = ? WHERE {column} = ? AND {scope}", [value, items])
+    run(cursor, "DELETE FROM hg.pg_default_acl WHERE dbid = ? AND defaclnamespace <> 0 AND len(defaclacl) = 0", [database])
     for oid, roles in rows(cursor, "SELECT oid, polroles FROM hg.pg_policy WHERE dbid = ?", [database]):
         if role in roles:
             remaining_roles = [role_oid for role_oid in roles if role_oid != role]

@@ -17,7 +17,7 @@ from headgate.catalog.security import role as roles
 from headgate.catalog.security.rights import one, rows
 from headgate.catalog.security.role import READ_ALL_DATA, WRITE_ALL_DATA
 from headgate.catalog.session import SessionContext
-from headgate.errors import PostgresError, not_supported
+from headgate.errors import PostgresError, existing, not_supported
 from headgate.expression.node import CoerceViaIO, ColumnRef, Const, Expression, Form, TypeRef, walk
 from headgate.sql.names import split_identifiers
 from headgate.types import registry as t
@@ -34,6 +34,7 @@ _KINDS = {
     "database": ("pg_database", "oid", "datdba", "datacl", "d", t.OID),
     "function": ("pg_proc", "oid", "proowner", "proacl", "f", t.OID),
     "type": ("pg_type", "oid", "typowner", "typacl", "T", t.REGTYPE),
+    "language": ("pg_language", "oid", "lanowner", "lanacl", "l", t.OID),
 }
 
 
@@ -47,7 +48,6 @@ _WAYS = {
 """The privileges that pg_has_role accepts."""
 
 _NOT_GIVEN = {
-    "language": ("pg_language", "lanname", "language", ("USAGE",)),
     "tablespace": ("pg_tablespace", "spcname", "tablespace", ("CREATE",)),
     "foreign_data_wrapper": ("pg_foreign_data_wrapper", "fdwname", "foreign-data wrapper", ("USAGE",)),
     "server": ("pg_foreign_server", "srvname", "server", ("USAGE",)),
@@ -94,7 +94,7 @@ def call(session: CatalogPlanner, name: str, arguments: Sequence[Expression]) ->
 
 
 def _by_default(session: CatalogPlanner, kind: str, role: acl.RoleRights, target: Expression, privileges: str) -> str:
-    """Return the SQL for default rights: superusers have all of them, every role may use a language.
+    """Return the SQL for default rights: superusers have all of them.
 
     Raise 42704 if the name does not exist. The value is NULL if the oid does not exist.
     """
@@ -109,7 +109,7 @@ def _by_default(session: CatalogPlanner, kind: str, role: acl.RoleRights, target
         and not one(session.cursor, f"SELECT 1 FROM hg.{catalog} WHERE {column} = ?", [str(target.value)])
     ):  # fmt: skip
         raise PostgresError("42704", f'{noun} "{target.value}" does not exist')
-    allowed = "TRUE" if role.superuser or (kind == "language" and words[0] in upper_words) else "FALSE"
+    allowed = "TRUE" if role.superuser else "FALSE"
     object_exists = f"EXISTS (SELECT 1 FROM hg.{catalog} _o WHERE _o.{column if by_name else 'oid'} = {session.sql(target)})"
     return f"CASE WHEN {object_exists} THEN {allowed} END"
 
@@ -241,6 +241,10 @@ def _target(session: CatalogPlanner, kind: str, target: Expression, regtype: int
         if name is not None and not one(session.cursor, "SELECT 1 FROM hg.pg_database WHERE datname = ?", [name]):
             raise PostgresError("3D000", f'database "{name}" does not exist')
         return f"(SELECT _d.oid FROM hg.pg_database _d WHERE _d.datname = {sql})"
+    if kind == "language" and named:
+        language = str(_constant(session, "has_language_privilege", target))
+        find = "SELECT oid FROM hg.pg_language WHERE dbid IN (0, ?) AND lanname = ?"
+        return str(existing(one(session.cursor, find, [session.context.database, language]), "42704", f'language "{language}"')[0])
     if kind == "schema" and named and _constant_value(sql) is None:
         return f"(SELECT _n.oid FROM hg.pg_namespace _n WHERE _n.nspname = {sql} AND _n.dbid IN (0, {session.context.database}))"
     if kind == "function" and named:
