@@ -11,6 +11,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from headgate.errors import PostgresError
+
 _thread = threading.local()
 
 
@@ -23,6 +25,15 @@ def watched(check_statement: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         _thread.check = outer
+
+
+def pending() -> PostgresError | None:
+    """Return the error that `check` would raise, or None."""
+    try:
+        check()
+    except PostgresError as error:
+        return error
+    return None
 
 
 def check() -> None:

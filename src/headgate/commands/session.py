@@ -19,7 +19,7 @@ from headgate.commands.open_cursor import OpenCursor
 from headgate.commands.pending_notifications import PendingNotifications
 from headgate.commands.result import Result
 from headgate.commands.transition_table import TransitionTable
-from headgate.errors import Notices
+from headgate.errors import Notices, PostgresError
 from headgate.lsn import Lsn
 from headgate.settings.node import Settings
 from headgate.settings.session import SessionSettings
@@ -172,6 +172,9 @@ class Session(Protocol):
 
     def check_cancel(self) -> None:
         """Raise 57014 if the client has requested a cancel."""
+
+    def forget_cancel(self, error: PostgresError) -> None:
+        """Discard the cancel request that raised the error, if one did: a handler of a function has caught it."""
 
     def cancelling(self, stop: Callable[[], None], *, in_java: bool = False) -> AbstractContextManager[None]:
         """Call `stop` on a cancel request during the block. `in_java`: the work in the block uses Java memory."""

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
+from headgate.errors import PostgresError
 from headgate.expression.node import TypeRef
 from headgate.plpgsql import tree
 from headgate.plpgsql.scope import Row, Scope, Value
@@ -93,6 +94,9 @@ class Host(Protocol):
 
     def check(self) -> None:
         """Raise 57014 if the client has requested a cancel, or another pending interrupt."""
+
+    def forget_cancel(self, error: PostgresError) -> None:
+        """Discard the cancel request that raised the error, if one did."""
 
     def say(self, level: str, sqlstate: str, message: str, detail: str | None, hint: str | None) -> None:
         """Send the message of RAISE to the client."""

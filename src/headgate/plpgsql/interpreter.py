@@ -156,6 +156,7 @@ def _guarded(block: tree.Block, execution: Execution, scope: Scope) -> None:
         )
         if handler is None or error.severity.value in ("FATAL", "PANIC"):
             raise
+        execution.host.forget_cancel(error)
         _within(error, execution)
         inner = Scope(None, scope)
         inner.names["sqlstate"] = Variable("sqlstate", TEXT, Value(TEXT, error.sqlstate), constant=True)

@@ -129,9 +129,11 @@ class Interrupts:
             return error
         return None
 
-    def forget_cancel(self) -> None:
-        """Discard a cancel request: the statement continues because its transaction is already committed."""
+    def forget_cancel(self, error: PostgresError | None = None) -> None:
+        """Discard a cancel request, because the statement continues. With `error`, only if the request has raised it."""
         with self._lock:
+            if error is not None and (self._cause is None or self._cause[0] != error.sqlstate):
+                return
             self._cause = None
             if self._end is None:
                 self._wake.clear()

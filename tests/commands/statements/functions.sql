@@ -168,3 +168,9 @@ SELECT count(DISTINCT b), count(DISTINCT c) FROM drawn;
 -- VARIADIC arrays
 SELECT num_nonnulls(VARIADIC '{1,2,NULL,3}'::int[]), num_nulls(VARIADIC '{1,2,NULL,3}'::int[]), num_nulls(VARIADIC NULL::text[]), num_nonnulls(VARIADIC '{}'::int[]), num_nulls(NULL, 1, NULL);
 CREATE TABLE vn (id int, a int[]); INSERT INTO vn VALUES (1, '{1,NULL}'), (2, NULL), (3, '{{NULL,2},{3,NULL}}'); SELECT id, num_nulls(VARIADIC a), num_nonnulls(VARIADIC a) FROM vn ORDER BY id;
+-- a cancel has the context of the function, and can be caught by its name
+SET statement_timeout = '100ms';
+DO $$ BEGIN LOOP NULL; END LOOP; END $$;
+DO $$ BEGIN BEGIN PERFORM pg_sleep(5); EXCEPTION WHEN others THEN RAISE NOTICE 'caught'; END; END $$;
+DO $$ BEGIN BEGIN PERFORM pg_sleep(5); EXCEPTION WHEN query_canceled THEN RAISE NOTICE 'caught'; END; PERFORM 1; END $$;
+RESET statement_timeout;

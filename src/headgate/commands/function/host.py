@@ -355,6 +355,9 @@ class SessionHost:
     def check(self) -> None:
         self.session.check_cancel()
 
+    def forget_cancel(self, error: PostgresError) -> None:
+        self.session.forget_cancel(error)
+
     def say(self, level: str, sqlstate: str, message: str, detail: str | None, hint: str | None) -> None:
         self.session.notices.said.append(Notice(Severity(level), sqlstate, message, detail, hint))
 

@@ -87,6 +87,9 @@ class WorkerSession:
         if self.transaction.locks.cancelled is not None:
             self.transaction.locks.cancelled()
 
+    def forget_cancel(self, error: PostgresError) -> None:
+        """Do nothing: the end of a worker is FATAL, which no handler catches."""
+
     def cancelling(self, stop: Callable[[], None], *, in_java: bool = False) -> contextlib.AbstractContextManager[None]:
         """Return a context without effect: a worker's jobs are cancelled with those of its batch."""
         return contextlib.nullcontext()

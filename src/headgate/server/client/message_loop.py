@@ -213,7 +213,7 @@ class MessageLoop:
             raise
         except Exception as error:
             cancel_error = self._session.interrupts.pending()
-            if cancel_error is None:
+            if cancel_error is None or (isinstance(error, PostgresError) and error.message == cancel_error.message):
                 raise
             raise cancel_error from error
 

@@ -317,6 +317,9 @@ class ClientSession:
         """Raise 57014 if the statement was cancelled."""
         self.interrupts.check()
 
+    def forget_cancel(self, error: PostgresError) -> None:
+        self.interrupts.forget_cancel(error)
+
     @contextlib.contextmanager
     def cancelling_jobs(self) -> Iterator[None]:
         """Cancel the Spark jobs that run inside the context when the statement is cancelled.

@@ -198,7 +198,7 @@ def translated(error: duckdb.Error) -> PostgresError:
     if "aggregate" in message.lower() and "WHERE" in message:
         return PostgresError("42803", "aggregate functions are not allowed in WHERE")
     if isinstance(error, duckdb.InterruptException):
-        return PostgresError("57014", "canceling statement due to user request")
+        return interruption.pending() or PostgresError("57014", "canceling statement due to user request")
     if isinstance(error, duckdb.TransactionException):
         return PostgresError("40001", "could not serialize access due to concurrent update")
     if isinstance(error, duckdb.OutOfMemoryException):
