@@ -75,6 +75,33 @@ def test_timestamps_that_another_writer_stores_as_int96_are_in_utc(engine: Engin
     assert '"z":"1970-01-01T00:06:39.000Z"' in added["stats"]
 
 
+def test_definition_of_another_writer_that_the_node_would_not_respect_stops_the_table(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(engine, A, (1, "x"))
+    key, start = (DATABASE, A.oid), engine.log.end
+    state = engine.visible[key].state
+    metadata, other_file = state.metadata, "file:/tmp/other.parquet"
+    tracked = {**state.protocol, "writerFeatures": [*state.protocol["writerFeatures"], "rowTracking"]}
+    restricted = {**metadata, "configuration": {**metadata["configuration"], "delta.constraints.c": "id < 9"}}
+    not_null = {**metadata, "schemaString": metadata["schemaString"].replace("true", "false")}
+    definitions = (
+        ([{"protocol": tracked}], "features rowTracking"),
+        ([{"protocol": state.protocol}, {"metaData": restricted}], "property delta.constraints.c"),
+        ([{"metaData": not_null}], 'column "id" was set NOT NULL'),
+        ([{"metaData": metadata}, {"add": {**next(iter(state.files.values())), "path": other_file}}], "is not in its folder"),
+    )
+    for number, (actions, reason) in enumerate(definitions, state.version + 1):
+        delta_log.write_version(engine.path(key), number, actions, "other")
+        with pytest.raises(PostgresError, match=reason):
+            engine.foreign.adopt(key)
+    delta_log.write_version(engine.path(key), number + 1, [{"remove": {"path": other_file}}], "other")
+    monkeypatch.setattr(relations, "find", lambda *_: A)
+    engine.foreign.adopt(key)
+    assert changes(engine, start) == []
+    assert contents(engine, A) == [(1, "x")]
+
+
 def test_differences_of_a_foreign_version_are_fsynced(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     made(engine, A, (1, "x"), (2, "y"))
     key, synced = (DATABASE, A.oid), list[object]()

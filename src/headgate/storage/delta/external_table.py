@@ -11,7 +11,7 @@ with a normal form (jsonb, uuid, varchar(n) and others) could be stored in anoth
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from urllib.parse import unquote
 
@@ -42,6 +42,8 @@ _LEGACY: Mapping[int, Sequence[str]] = {
 }
 """The features of the writer versions that do not list them."""
 _KNOWN = frozenset({*_LEGACY[6], "deletionVectors", "timestampNtz"})
+ADOPTED = _KNOWN | {"checkpointProtection", "clustering", "domainMetadata", "v2Checkpoint", "vacuumProtocolCheck"}
+"""The features that another writer may enable later, because a writer need not do anything for them."""
 _OF_COLUMNS = ("delta.invariants", "delta.generationExpression", "delta.identity.start")
 """Metadata of columns whose rules the node's writes would not follow."""
 
@@ -57,27 +59,37 @@ def read(delta: Delta, path: DataPath, relation: Relation, *, as_lists: bool) ->
     state = DeltaTable(delta, path).state(version)
     _check_features(state)
     _check_columns(state, relation, as_lists=as_lists)
-    for name in state.files:
-        if ":" in name or name.startswith("/") or ".." in unquote(name).split("/"):
-            raise not_supported(f'Delta table "{path}" has files outside its folder', detail=f'One is "{unquote(name)}".')
+    outside = next(filter(is_outside, state.files), None)
+    if outside is not None:
+        raise not_supported(f'Delta table "{path}" has files outside its folder', detail=f'One is "{unquote(outside)}".')
     return state
 
 
+def is_outside(name: str) -> bool:
+    """Whether the path of an `add` action can name a file outside of the table's folder, as those of a shallow clone do."""
+    return ":" in name or name.startswith("/") or ".." in unquote(name).split("/")
+
+
 def _check_features(state: TableState) -> None:
-    configuration = state.metadata.get("configuration") or {}
-    features = {*_writer_features(state.protocol), *(state.protocol.get("readerFeatures") or [])}
+    rule = unsupported_rule(state.metadata, state.protocol)
+    if rule:
+        raise not_supported(f"a Delta table with {rule} cannot be the table of a relation")
+
+
+def unsupported_rule(metadata: Action, protocol: Action, known: Container[str] = _KNOWN) -> str:
+    """Return a feature or property of a table that the node's writes would not respect, or an empty string. `known`: the features."""
+    configuration = metadata.get("configuration") or {}
+    features = {*_writer_features(protocol), *(protocol.get("readerFeatures") or [])}
+    unknown = sorted(feature for feature in features if feature not in known)
     rule = next((name for name in configuration if name.startswith("delta.constraints.")), None)
     uses = (
-        (state.metadata.get("partitionColumns"), "partition columns"),
-        (sorted(features - _KNOWN), "the features {}"),
+        (metadata.get("partitionColumns"), "partition columns"),
+        (unknown, f"the features {', '.join(unknown)}"),
         (configuration.get("delta.columnMapping.mode", "none") not in ("none", "name"), "column mapping by id"),
         (configuration.get("delta.appendOnly") == "true", "the property delta.appendOnly"),
         (rule, f"the property {rule}"),
     )
-    for is_used, text in uses:
-        if is_used:
-            named = ", ".join(is_used) if isinstance(is_used, list) else ""
-            raise not_supported(f"a Delta table with {text.format(named)} cannot be the table of a relation")
+    return next((text for is_used, text in uses if is_used), "")
 
 
 def _writer_features(protocol: Action) -> Sequence[str]:

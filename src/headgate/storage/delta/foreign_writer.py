@@ -10,8 +10,8 @@ Versions next to an own one that is undone become one transaction together, whic
     anything else with dataChange                         a write of kind ``foreign``: the rows by which the tables differ
                                                           (`write_difference`), stored as ``_headgate/<version>/``
     no change of rows (OPTIMIZE, RESTORE to the same …)   an entry without a write
-    other columns, partitioned                            nothing: the table stays at the version before, writers get 55000, the log
-                                                          has the reason; resumes when a later version has the columns again
+    other columns, a rule that the node's writes would    nothing: the table stays at the version before, writers get 55000, the log
+    not respect (a feature, a constraint), files outside  has the reason; resumes when a later version is as before again
 
 Traced: the node is at version 7 of t. Another job's MERGE commits version 8, an append version 9. `look` finds 9 > 7, acquires the lock of
 t, writes the differences of 8, commits the entry (t, 8), then the entry (t, 9). A walsender that waits for the log sends both.
@@ -37,7 +37,7 @@ from pyspark.sql.types import StructType
 from headgate.catalog.relation import relation as relations
 from headgate.errors import PostgresError
 from headgate.failpoint import Step, step
-from headgate.storage.delta import array_column, delta_log, file_action, fsync, parquet, table_state
+from headgate.storage.delta import array_column, delta_log, external_table, file_action, fsync, parquet, table_state
 from headgate.storage.delta.commit_mark import marked_with, undo_mark
 from headgate.storage.delta.file_action import Action
 from headgate.storage.delta.table_state import TableState
@@ -250,14 +250,16 @@ class ForeignWriters:
             _log.info("adopted version %d of %s from another writer: %s", difference.version, name, outcome)
 
     def _steps(self, before: TableState, committed: Sequence[tuple[int, list[Action]]]) -> list[tuple[int, list[Action] | None]] | str:
-        """Return the versions to adopt one by one, or the last for all of them. Return the reason if the columns differ."""
-        difference = ""
-        had_difference = False
+        """Return the versions to adopt one by one, or the last for all of them. Return the reason if the table cannot be continued."""
+        metadata, protocol = before.metadata, before.protocol
+        outside, difference, had_difference = set[str](), "", False
         for _, actions in committed:
-            for action in actions:
-                if "metaData" in action:
-                    difference = _other_columns(before, action["metaData"])
-                    had_difference = had_difference or bool(difference)
+            outside -= {action["remove"]["path"] for action in actions if "remove" in action}
+            outside |= {action["add"]["path"] for action in actions if "add" in action and external_table.is_outside(action["add"]["path"])}
+            metadata = next((action["metaData"] for action in actions if "metaData" in action), metadata)
+            protocol = next((action["protocol"] for action in actions if "protocol" in action), protocol)
+            difference = _other_definition(before, metadata, protocol) or (f'file "{min(outside)}" is not in its folder' if outside else "")
+            had_difference = had_difference or bool(difference)
         if difference:
             return difference
         if had_difference:
@@ -272,7 +274,7 @@ class ForeignWriters:
             _log.error("%s; the node goes on with the version before", message)
         self._blocked[key] = (version, message)
         self._engine.obstacles.note("adopting", key, message)
-        hint = "Restore the table's columns with the tool that changed them, then change them with ALTER TABLE on the node."
+        hint = "Restore the table's definition with the tool that changed it, then change columns with ALTER TABLE on the node."
         return PostgresError("55000", message, hint=hint)
 
     # ---- recovery ---------------------------------------------------------------------------------------
@@ -345,10 +347,16 @@ def _changes(actions: Sequence[Action]) -> bool:
     return any("cdc" in action for action in actions) or any(file.get("dataChange", True) for file in files)
 
 
+def _other_definition(state: TableState, metadata: Action, protocol: Action) -> str:
+    """Return how a later definition of a table prevents the node from writing to it, or an empty string if it does not."""
+    if metadata is state.metadata and protocol is state.protocol:
+        return ""
+    rule = external_table.unsupported_rule(metadata, protocol, external_table.ADOPTED)
+    return f"it has {rule}" if rule else _other_columns(state, metadata)
+
+
 def _other_columns(state: TableState, metadata: Action) -> str:
     """Return how the columns differ, or an empty string if they do not."""
-    if metadata.get("partitionColumns"):
-        return f"it is partitioned by {', '.join(metadata['partitionColumns'])}"
     current = StructType.fromJson(json.loads(metadata["schemaString"]))
     before = StructType.fromJson(json.loads(state.metadata["schemaString"]))
     expected = {field.name: (field.dataType, state.physical.get(field.name, field.name)) for field in before.fields}
@@ -361,6 +369,8 @@ def _other_columns(state: TableState, metadata: Action) -> str:
             return f'column "{column.name}" has the type {column.dataType.simpleString()}'
         if old_column[1] != physical[column.name]:
             return f'column "{column.name}" was replaced'
+        if not column.nullable:
+            return f'column "{column.name}" was set NOT NULL'
     return f'column "{next(iter(expected))}" was dropped' if expected else ""
 
 
