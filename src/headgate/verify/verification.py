@@ -134,7 +134,10 @@ class Verification:
             with engine.commit_lock:  # no commit between the snapshots of the rows and of the catalog, which has the origin's progress
                 transaction.isolate(None, serializable=False)
                 progress = origins.progress(transaction.cursor, f"pg_{self.subscription.oid}")
-            pending = [local for local in self._published_tables(publisher, transaction) if (local.schema, local.name) not in self._done]
+            published = list(self._published_tables(publisher, transaction))
+            for local in self._unpublished_tables(published, transaction):
+                yield self._record(Verdict(local.schema, local.name, "skipped", reason="it is not published"))
+            pending = [local for local in published if (local.schema, local.name) not in self._done]
             ready = {
                 table_state.relation
                 for table_state in subscriptions.tables(transaction.cursor, self.subscription.oid)
@@ -201,6 +204,16 @@ class Verification:
         for published in published_tables(publisher.reader, subscription.publications):
             local = relations.lookup(cursor, subscription.database, published.schema, published.name)
             if local is not None and local.oid in states and (self.only is None or local.oid == self.only.oid):
+                yield local
+
+    def _unpublished_tables(self, published: Sequence[Relation], transaction: Transaction) -> Iterator[Relation]:
+        """Yield the tables of the subscription without a verdict that are no longer in its publications."""
+        oids = {local.oid for local in published}
+        for table in subscriptions.tables(transaction.cursor, self.subscription.oid):
+            local = relations.find(transaction.cursor, self.subscription.database, table.relation)
+            if local is None or local.oid in oids or (local.schema, local.name) in self._done:
+                continue
+            if self.only is None or local.oid == self.only.oid:
                 yield local
 
     def _describe(self, publisher: Publisher, transaction: Transaction, local: Relation) -> Compared:

@@ -29,7 +29,7 @@ from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 from headgate.publisher.published import published, publishes
 from headgate.rowfilter import filter as row_filter
-from headgate.server.function.subscription_function import owned, streamed
+from headgate.server.function.subscription_function import member, owned, streamed
 from headgate.sql.names import qualified
 from headgate.sql.parser import parse
 from headgate.storage import inventory
@@ -91,7 +91,7 @@ def verify(
     verification = Verification(
         session.node.parts, sub, f"pg_{sub.oid}_verify_{session.backend.pid}", lambda: streamed(session.node.launcher, sub.oid),
         partial(rendering.running, session), session.interrupts.check, lambda: Limits.of(session.node.settings),
-        None if relation is None else lookup.named(cursor, session.context, relation),
+        None if relation is None else member(session, cursor, sub, relation),
         session.settings.integer("verify_snapshot_timeout") / 1000, bool(with_values), session.tell_progress,
     )  # fmt: skip
     publishers: list[Publisher] = []

@@ -184,12 +184,19 @@ def _wait(session: ClientSession, name: str, lsn: Lsn, deadline: float, only: Co
         session.interrupts.sleep(min(remaining, WAIT_SECONDS))
 
 
-def _ask(session: ClientSession, subscription: str | None, relation: str | None, method: Method) -> None:
-    cursor = session.begin_statement().cursor
-    sub, table = owned(session, cursor, subscription), lookup.named(cursor, session.context, relation or "")
-    if all(member.relation != table.oid for member in subscriptions.tables(cursor, sub.oid)):
+def member(session: ClientSession, cursor: Cursor, sub: Subscription, relation: str) -> Relation:
+    """Return the table of this name. Raise 42704 if it is not in the subscription."""
+    table = lookup.named(cursor, session.context, relation)
+    if all(state.relation != table.oid for state in subscriptions.tables(cursor, sub.oid)):
         text = f'table "{table.schema}.{table.name}" is not in subscription "{sub.name}"'
         raise PostgresError("42704", text, hint=f"Run ALTER SUBSCRIPTION {quote_ident(sub.name)} REFRESH PUBLICATION to add it.")
+    return table
+
+
+def _ask(session: ClientSession, subscription: str | None, relation: str | None, method: Method) -> None:
+    cursor = session.begin_statement().cursor
+    sub = owned(session, cursor, subscription)
+    table = member(session, cursor, sub, relation or "")
     if sub.two_phase == "e":
         raise PostgresError(
             "55000",
