@@ -214,6 +214,11 @@ def wrong_partition(copy: Copy) -> list[str]:
     return [f'error: table "public"."divided": 1 rows of partition "public"."divided_eu" do not belong there {MEND}']
 
 
+def wrong_generated_value(copy: Copy) -> list[str]:
+    copy.add_rows("divided_eu", id=[5001, 5002], region=["eu", "eu"], amount=["1.5", "0.5"], twice=[3.0, 3.0])
+    return [f'error: table "public"."divided_eu": 1 rows do not have the value of generated column "twice" {MEND}']
+
+
 # ---- catalogs --------------------------------------------------------------------------------------------------------------
 
 
@@ -343,6 +348,7 @@ APART: dict[str, tuple[Damage, ...]] = {
     "files": (lost_data_file, cut_data_file, flipped_bit, other_number_of_rows, damaged_vector, lost_changes, lost_prepared_file),
     "rows": (
         repeated_key, missing_value, failed_check, outside_of_its_domain, repeated_null, repeated_expression, repeated_in_part, orphan, wrong_partition,
+        wrong_generated_value,
     ),
     "catalogs": (
         repeated_name, column_of_nothing, published_nothing, unlogged_table, lost_folder, unlogged_version, slot_behind_the_end,

@@ -29,7 +29,8 @@ CREATE TABLE child (id positive PRIMARY KEY, parent_id int, word text, n int, CO
     CONSTRAINT one_null UNIQUE NULLS NOT DISTINCT (n));
 CREATE UNIQUE INDEX by_word ON child (lower(word));
 CREATE UNIQUE INDEX in_part ON child (parent_id) WHERE n > 100;
-CREATE TABLE divided (id int, region text, amount numeric(10,2), PRIMARY KEY (id, region)) PARTITION BY LIST (region);
+CREATE TABLE divided (id int, region text, amount numeric(10,2), twice float8 GENERATED ALWAYS AS (amount * 2) STORED, PRIMARY KEY (id, region))
+    PARTITION BY LIST (region);
 CREATE TABLE divided_eu PARTITION OF divided FOR VALUES IN ('eu');
 CREATE TABLE divided_us PARTITION OF divided FOR VALUES IN ('us');
 CREATE TABLE plain (a serial, b jsonb, c timestamptz DEFAULT now(), "strange name" text);

@@ -1,4 +1,4 @@
-"""Check of rows against the catalog's constraints: unique keys, foreign keys, NOT NULL, CHECK, and partition bounds.
+"""Check of rows against the catalog's constraints: unique and foreign keys, NOT NULL, CHECK, generated columns, partition bounds.
 
 Spark does all the work, on the tables as of the subject's LSN. It returns a count for each constraint, for a table in one query. A foreign
 key may be violated on purpose: an apply worker does not check it, and neither does a session with session_replication_role = replica. So it
@@ -144,6 +144,10 @@ class _Table:
             if domain.constrained(column.type_oid) and not _calls_users(*(text for _, text in registry.by_oid(column.type_oid).checks)):
                 broken = [condition for condition, _ in domain.violations(column.type_oid, compiler.plan)(columns_by_name[column.name])]
                 tests[f'rows are outside of the domain of column "{column.name}"'] = functools.reduce(Column.__or__, broken)
+        for column in self.relation.columns:
+            if column.generated is not None and not _calls_users(column.generated):
+                value = compiler.compile(stored_expression.stored(column.generated, self.relation, column), columns_by_name)
+                tests[f'rows do not have the value of generated column "{column.name}"'] = ~value.eqNullSafe(columns_by_name[column.name])
         for check in self.relation.checks:
             if check.validated and not _calls_users(check.expression):
                 met = compiler.compile(stored_expression.stored(check.expression, self.relation), columns_by_name)
