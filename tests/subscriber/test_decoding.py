@@ -107,7 +107,7 @@ def by_driver(whole: Segment, table_changes: TableChanges) -> pa.Table:
     commit_lsn = np.concatenate([[0], batch.transactions.commit_lsn])
     remotes = [table_mapping.remote for table_mapping in table_changes.mappings]
     chosen = [table_changes.chosen(changes, commit_lsn) for changes in batch.changes if changes.relation in remotes]
-    frames = [table_changes.frame(changes, commit_lsn, SESSION, ApplyPlace(), completed=False) for changes in chosen]
+    frames = [table_changes.frame(changes, commit_lsn, SESSION, ApplyPlace()) for changes in chosen]
     return pa.concat_tables([FORM.empty_table(), *frames]).sort_by("seq")
 
 

@@ -176,14 +176,30 @@ def test_updates_without_a_replica_identity_are_rejected_and_inserts_are_applied
     assert 'during message type "UPDATE"' in error.context
 
 
-def test_update_or_delete_of_a_missing_row_is_skipped(publisher, subscriber) -> None:
-    start(publisher, subscriber)
+@pytest.mark.parametrize(
+    "local",
+    [
+        "CREATE TABLE t(id int PRIMARY KEY, b text NOT NULL CHECK (b <> 'x'))",
+        "CREATE TABLE t(id int, b text NOT NULL CHECK (b <> 'x'))",
+        """CREATE TABLE t(id int, b text) PARTITION BY RANGE (id);
+        CREATE TABLE part PARTITION OF t (b NOT NULL CHECK (b <> 'x'), PRIMARY KEY (id)) FOR VALUES FROM (0) TO (9)""",
+    ],
+    ids=["key", "without key", "key of a partition"],
+)
+def test_update_or_delete_of_a_missing_row_is_skipped_even_if_a_constraint_would_reject_it(publisher, subscriber, local) -> None:
+    identity = "" if "PRIMARY KEY" in local else "; ALTER TABLE t REPLICA IDENTITY FULL"
+    start(publisher, subscriber, local, remote=TABLE + identity)
     publisher.sql("INSERT INTO t VALUES (1, 'a'), (2, 'b')")
     publisher.wait_confirmed()
     subscriber.sql("DELETE FROM t WHERE id = 1")
-    publisher.sql("UPDATE t SET b = 'x' WHERE id = 1; DELETE FROM t WHERE id = 1; UPDATE t SET b = 'y' WHERE id = 2")
+    publisher.sql(
+        """BEGIN; UPDATE t SET b = 'x' WHERE id = 1; UPDATE t SET b = 'y' WHERE id = 2; UPDATE t SET b = NULL WHERE id = 1; COMMIT;
+        DELETE FROM t WHERE id = 1; UPDATE t SET b = 'z' WHERE id = 2"""
+    )
     publisher.wait_confirmed()
-    assert subscriber.sql("SELECT * FROM t") == "2|y"
+    assert subscriber.sql("SELECT * FROM t") == "2|z"
+    publisher.sql("UPDATE t SET b = NULL")
+    assert 'during message type "UPDATE"' in subscriber.log.error('null value in column "b"').context
 
 
 def test_failing_copy_is_retried_while_other_tables_stream(publisher, subscriber) -> None:

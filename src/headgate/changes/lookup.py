@@ -204,6 +204,11 @@ def key_of(relation: Relation, attnums: Sequence[int]) -> RowKey:
     return RowKey(tuple(c.name for c in chosen), tuple(not kind for kind in kinds), kinds)
 
 
+def identifying(relation: Relation, attnums: Sequence[int] | None) -> RowKey:
+    """Return the key that identifies rows of a batch. None (REPLICA IDENTITY FULL): all columns that a publisher sends."""
+    return key_of(relation, [column.attnum for column in relation.columns if column.generated is None] if attnums is None else attnums)
+
+
 def kind_of(type_oid: int, typmod: int) -> int:
     """Return the type by which values of a type are compared (see `canonical_array`), or 0 if their stored forms can be compared."""
     base = registry.known().base(type_oid)[0]

@@ -122,8 +122,7 @@ def _merge_in_driver(
 ) -> Merged:
     """Apply a batch in the driver: at once, or in slices whose rows can be looked up. Each slice is one Delta commit of the transaction."""
     many = key_attnums is None
-    whole = [c.attnum for c in relation.columns if c.generated is None]  # the publisher does not send ours
-    key = lookup.key_of(relation, whole if key_attnums is None else key_attnums)
+    key = lookup.identifying(relation, key_attnums)
     if changes.num_rows <= FEW_CHANGES:
         return _merge_small(transaction, relation, key, changes, check_rows, many=many)
     if not many and (done := _merge_columns(transaction, relation, key, changes, check_rows)) is not None:

@@ -30,26 +30,27 @@ Numbers = npt.NDArray[np.int64]
 class RowHistory:
     """The rows that the changes of a batch make. `row` is the number of each change's row: a stored one if below `len(stored)`.
 
-    -1: none.
+    -1: none. `missing`: the UPDATEs and DELETEs whose row does not exist.
     """
 
     changes: pa.Table
     stored: pa.StructArray
     row: Numbers
+    missing: Numbers
 
     @classmethod
-    def of(cls, transaction: Transaction, relation: Relation, attnums: tuple[int, ...], changes: pa.Table) -> RowHistory:
-        """Return the history of an ordered batch of a locked table. `attnums` are the columns of the key."""
-        key = lookup.key_of(relation, attnums)
+    def of(cls, transaction: Transaction, relation: Relation, attnums: tuple[int, ...] | None, changes: pa.Table) -> RowHistory:
+        """Return the history of an ordered batch of a locked table. `attnums` are the columns of the key, as for `merge`."""
+        key = lookup.identifying(relation, attnums)
         truncates = np.flatnonzero(np.asarray(pc.equal(changes["op"], "T")))
         before = changes.slice(0, int(truncates[0]) if len(truncates) else changes.num_rows)
         matches = lookup.find(transaction, relation, key, KeyedBatch.of(relation, key, before).wanted())
         stored = buffers.whole(matches["old"])
         named = keys([listed(column) for column in key.arrays(stored)], len(stored))
-        done = replay(named, KeyedBatch.of(relation, key, changes).steps())
+        done = replay(named, KeyedBatch.of(relation, key, changes).steps(), many=attnums is None)
         row = np.full(changes.num_rows, -1, np.int64)
         row[: len(done.rows)] = done.rows
-        return cls(changes, stored, row)
+        return cls(changes, stored, row, np.array(done.skipped, np.int64))
 
     def values(self, name: str, places: Numbers) -> pa.Array:
         sent_at, new = self._sent_at(name)[places], buffers.field(buffers.whole(self.changes["new"]), name)

@@ -140,11 +140,11 @@ class Applier:
     def _retry(self, segment: Segment, *, dry: bool = False, also: Callable[[CatalogCursor], None] | None = None) -> Callable[[], None]:
         """Make attempts until one succeeds, and return its result. Raise the error of an attempt that the node cannot mend."""
         self.follower.follow(segment)
-        by_tasks, attempts = self._is_for_tasks(segment), itertools.count(1)
+        by_tasks, found_only, attempts = self._is_for_tasks(segment), False, itertools.count(1)
         nullable: dict[tuple[str | None, str | None], set[str]] = {}
         while True:
             try:
-                return self._attempt(segment, by_tasks=by_tasks, dry=dry, also=also)
+                return self._attempt(segment, by_tasks=by_tasks, found_only=found_only, dry=dry, also=also)
             except PostgresError as error:
                 number = next(attempts)
                 column, columns = error.column, nullable.setdefault((error.schema, error.table), set())
@@ -153,9 +153,15 @@ class Applier:
                 elif error.sqlstate == "23502" and self.follower.is_complete and column is not None and column not in columns:
                     columns.add(column)
                     self.follower.follow_null(error, columns)
+                elif not found_only and len(segment.transactions) == 1 and self._is_of_updated_row(error):
+                    by_tasks, found_only = False, True
                 elif number >= MOST_ATTEMPTS or not self._can_mend(error, segment, is_first=number == 1):
                     raise
                 self.stopping()
+
+    def _is_of_updated_row(self, error: PostgresError) -> bool:
+        """Return whether a constraint or generated column refused the new row of an UPDATE. PostgreSQL skips it if there is no old row."""
+        return error.sqlstate[:2] in ("22", "23") and self.place.message == conflict.MESSAGES["U"]
 
     def _can_mend(self, error: PostgresError, segment: Segment, *, is_first: bool) -> bool:
         """Return whether another attempt may succeed. Create the tables, columns, labels and histories that the failed one lacked."""
@@ -178,19 +184,23 @@ class Applier:
         """Return whether a segment is large enough for Spark tasks."""
         return not self.engine.small_batch_rows or segment.changes > self.engine.small_batch_rows
 
-    def _attempt(self, segment: Segment, *, by_tasks: bool, dry: bool, also: Callable[[CatalogCursor], None] | None) -> Callable[[], None]:
+    def _attempt(
+        self, segment: Segment, *, by_tasks: bool, found_only: bool, dry: bool, also: Callable[[CatalogCursor], None] | None
+    ) -> Callable[[], None]:
         """Apply the segment in one transaction and commit it with the progress, or roll it back if `dry`.
 
-        Return the function that accounts for the segment. An error that it raises must not make another attempt: the segment is applied.
+        `found_only`: look up the rows of UPDATEs before their new rows are checked, and skip those that do not exist. Return the function
+        that accounts for the segment. An error that it raises must not make another attempt: the segment is applied.
         """
         self.place, counters = ApplyPlace(), Counters()
         transaction = self.engine.begin(self.stream.database)
         transaction.locks.cancelled = self.stopping
-        writer = TableWriter(self.rules, transaction, self.place, counters)
+        writer = TableWriter(self.rules, transaction, self.place, counters, found_only=found_only)
         try:
             batch = Batch(
                 self.stream, transaction, segment, self.session(), self.rules, self.place,
                 described=self.relations, numbers=self.follower.numbers, keeps_history=self.record is not None,
+                found_only=found_only,
             )  # fmt: skip
             with self.jobs():
                 has_written = bool(segment.pieces) and self._write(batch, writer, counters, by_tasks=by_tasks)

@@ -65,14 +65,16 @@ class Batch:
     def __init__(
         self, stream: AppliedStream, transaction: Transaction, segment: Segment, session: InputSettings, rules: TableRules,
         place: ApplyPlace, *, described: abc.Mapping[int, m.Relation], numbers: abc.Mapping[m.Relation, tuple[int | None, ...]],
-        keeps_history: bool,
+        keeps_history: bool, found_only: bool,
     ) -> None:  # fmt: skip
         """`described`: the publisher's Relation messages before the segment. `numbers`: the attribute numbers of followed relations.
 
-        `place` is kept up to date for the context of errors. `keeps_history`: whether histories may be begun.
+        `place` is kept up to date for the context of errors. `keeps_history`: whether histories may be begun. `found_only`: whether the
+        new rows of UPDATEs are checked later, after their rows were looked up.
         """
         self._stream, self.transaction, self.segment, self.session = stream, transaction, segment, session
         self._rules, self._place, self._described, self._numbers, self._keeps_history = rules, place, described, numbers, keeps_history
+        self._found_only = found_only
         self.states = {rel.relation: rel for rel in subscriptions.tables(transaction.cursor, stream.subscription)}
         self.mappings: dict[m.Relation, Mapping] = {}
         self.restarted: dict[int, int] = {}
@@ -275,10 +277,11 @@ class Batch:
         table_changes = replace(table_changes, mappings=(mapping,))
         if history is not None and table_changes.restarted >= 0:
             early = replace(table_changes, restarted=-1).chosen(changes.where(changes.seq < table_changes.restarted), commit_lsn)
-            self._note(table_changes, early, table_changes.frame(early, commit_lsn, self.session, place, completed=False), history)
+            self._note(table_changes, early, table_changes.frame(early, commit_lsn, self.session, place), history)
         if not len(chosen):
             return None
-        frame = self.completed(table_changes.frame(chosen, commit_lsn, self.session, place, completed=self._is_filled(mapping)), mapping)
+        later = ("I" if self._is_filled(mapping) else "") + ("U" if self._found_only else "")
+        frame = self.completed(table_changes.frame(chosen, commit_lsn, self.session, place, checked_later=later), mapping)
         if history is not None:
             self._note(table_changes, chosen, frame, history)
         return frame

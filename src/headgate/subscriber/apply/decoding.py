@@ -73,11 +73,11 @@ class TableChanges:
         return changes.where((commit_lsn[changes.txn + 1] >= self.applied_from) & (changes.seq >= self.restarted))
 
     def frame(
-        self, changes: decode.Changes, commit_lsn: Numbers, session: InputSettings, place: ApplyPlace, *, completed: bool
+        self, changes: decode.Changes, commit_lsn: Numbers, session: InputSettings, place: ApplyPlace, *, checked_later: str = ""
     ) -> pa.Table:
-        """Return the result of `chosen` as a changes frame. `completed` is as for `conversion.changes_frame`."""
+        """Return the result of `chosen` as a changes frame. `checked_later` is as for `conversion.changes_frame`."""
         mapping = self._mapping(changes)
-        return conversion.changes_frame(changes, commit_lsn[changes.txn + 1], mapping, session, place, completed=completed)
+        return conversion.changes_frame(changes, commit_lsn[changes.txn + 1], mapping, session, place, checked_later=checked_later)
 
     def history(
         self, changes: decode.Changes, frame: pa.Table, history: Relation, transactions: Transactions, session: InputSettings,
@@ -168,7 +168,7 @@ class SegmentSource:
                 if history is not None:
                     table = replace(table, restarted=-1)
                 chosen = table.chosen(changes, commit_lsn)
-                frame = table.frame(chosen, commit_lsn, self.session, ApplyPlace(), completed=False)
+                frame = table.frame(chosen, commit_lsn, self.session, ApplyPlace())
                 if history is not None and frame.num_rows:
                     transactions = part.before.then(decoded.transactions)
                     rows = table.history(chosen, frame, history.relation, transactions, self.session, ApplyPlace())

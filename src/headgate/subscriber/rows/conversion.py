@@ -69,11 +69,12 @@ def changes_frame(
     session: InputSettings,
     place: ApplyPlace,
     *,
-    completed: bool = False,
+    checked_later: str = "",
 ) -> pa.Table:
     """Return the changes as a frame. `commit_lsn` is per change. `place` is set to the current column, for errors.
 
-    `completed`: new rows get their defaults afterwards, and are checked then (`row_completion`).
+    `checked_later`: the operations whose new rows are checked afterwards: I, after defaults were added (`row_completion`), U, after their
+    rows were looked up (`updated_rows`).
     """
     codes = changes.op
     place.relation, place.column = f"{mapping.local.schema}.{mapping.local.name}", None
@@ -94,7 +95,7 @@ def changes_frame(
         unsent.append(lacking)
     place.column = None
     unchanged = _unchanged_columns(mapping, unsent, rows)
-    _check_not_null(mapping, changes, fields, unsent, is_delete | is_insert if completed else is_delete, place)
+    _check_not_null(mapping, changes, fields, unsent, np.isin(codes, list(b"D" + checked_later.encode())), place)
     new = _struct(mapping.local.columns, fields, is_delete if is_delete.any() else None, rows)
     ops = pa.array(["I", "U", "D"], pa.string()).take(pa.array(np.where(is_insert, 0, np.where(is_delete, 2, 1))))
     return pa.table(

@@ -106,8 +106,7 @@ class TriggeredTable:
         """Yield the changes in order, after firing their BEFORE triggers."""
         self.transaction.lock(self.relation)
         frame = in_order(frame)
-        whole = [column.attnum for column in self.relation.columns if column.generated is None]
-        key = lookup.key_of(self.relation, whole if self.attnums is None else self.attnums)
+        key = lookup.identifying(self.relation, self.attnums)
         for first, end in self._runs(frame, key):
             part = frame.slice(first, end - first).combine_chunks()
             op = part["op"][0].as_py()

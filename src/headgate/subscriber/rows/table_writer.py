@@ -58,9 +58,15 @@ class TableRules:
 class TableWriter:
     """The tables that one transaction writes changes to (see the module)."""
 
-    def __init__(self, rules: TableRules, transaction: Transaction, place: ApplyPlace, counters: Counters) -> None:
-        """`place` is kept up to date for the context of errors. The changes are added to `counters`."""
+    def __init__(
+        self, rules: TableRules, transaction: Transaction, place: ApplyPlace, counters: Counters, *, found_only: bool = False
+    ) -> None:
+        """`place` is kept up to date for the context of errors. The changes are added to `counters`.
+
+        `found_only`: skip UPDATEs whose row does not exist before their new rows are checked.
+        """
         self._rules, self._transaction, self._place, self._counters = rules, transaction, place, counters
+        self._found_only = found_only
         self._later: dict[tuple[int, int], tuple[Relation, Index]] = {}
         """Unique indexes to check after the whole segment is written, with their tables, by the oids of table and index."""
         self._firing: FiringTriggers | None = None
@@ -108,7 +114,10 @@ class TableWriter:
     ) -> Iterator[Merged]:
         """Complete and merge a changes frame, in parts if rows must be looked up. `cut`: more frames of the table may follow."""
         transaction = self._transaction
-        completed = functools.partial(updated_rows.completed, transaction=transaction, factory=self._rules.rows, place=self._place)
+        skip = functools.partial(self._skip, relation) if self._found_only else None
+        completed = functools.partial(
+            updated_rows.completed, transaction=transaction, factory=self._rules.rows, place=self._place, skip=skip
+        )
         if relation.is_partitioned:
             yield from partitioned.apply(transaction, relation, key, frame, completed)
             return
@@ -148,6 +157,12 @@ class TableWriter:
         transaction.engine.statistics.merged(by_spark=True)
         self._count(relation, merged)
         self._later.update({(relation.oid, index.oid): (relation, index) for index in self._others(relation, key)})
+
+    def _skip(self, relation: Relation, leaf: Relation, skipped: pa.Table) -> None:
+        """Count and log UPDATEs of a table, or of a leaf of it, whose row does not exist."""
+        self._counters.count(relation.oid, 0, skipped.num_rows)
+        if _log.isEnabledFor(logging.DEBUG):
+            partitioned.log_skipped(self._transaction, leaf, skipped)
 
     def _count(self, relation: Relation, done: Merged) -> None:
         """Count the result of a merge. Raise 23505 if the merge found an existing key."""

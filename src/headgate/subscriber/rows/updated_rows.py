@@ -9,7 +9,7 @@ Called by the applier before it merges a batch, with the relation whose key find
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -30,6 +30,8 @@ from headgate.subscriber.rows.row_completion import Columns, Factory, columns_of
 from headgate.types import buffers
 
 Key = tuple[int, ...] | None
+Skip = Callable[[Relation, pa.Table], None]
+"""Receives the changes of a table whose row does not exist."""
 HISTORY_CHANGES = 20_000
 """The number of changes whose rows are looked up at a time. The changes before them are then already in the table."""
 UNSENT_BYTES = 64 << 20
@@ -83,30 +85,42 @@ class Reads:
 
 def completed(
     frame: pa.Table | DataFrame, local: Relation, key: Key, *, transaction: Transaction, factory: Factory | None, place: ApplyPlace,
-    routed_from: Relation | None = None,
+    routed_from: Relation | None = None, skip: Skip | None = None,
 ) -> Iterator[pa.Table | DataFrame]:  # fmt: skip
     """Yield the changes frame with the new rows of its UPDATEs completed and checked, in parts.
 
     Each part must be merged before the next one is requested. Spark frames are of tables without such constraints, or are already
-    complete (`reconciliation`).
+    complete (`reconciliation`). With `skip`, all constraints of the UPDATEs are checked here. It receives those whose row does not exist,
+    which are neither checked nor yielded.
     """
     if factory is None or isinstance(frame, DataFrame):
         yield frame
         return
     reads = Reads.of(transaction, local)
-    groups = [] if reads.is_empty else _lacking(frame)
+    groups = _lacking(frame) if skip is not None or not reads.is_empty else []
     if not groups:
         yield frame
         return
     place.message = MESSAGES["U"]
-    if not any(_columns_to_read(reads, group, key) for group in groups):
+    if skip is None and not any(_columns_to_read(reads, group, key) for group in groups):
         yield _complete_rows(frame, groups, reads, local, key, transaction, factory, routed_from)
         return
     transaction.lock(local)
     frame = in_order(frame)
     for first in range(0, frame.num_rows, HISTORY_CHANGES):
         part = frame.slice(first, HISTORY_CHANGES).combine_chunks()
+        if skip is not None:
+            part = _found(part, local, key, transaction, skip)
         yield _complete_rows(part, _lacking(part), reads, local, key, transaction, factory, routed_from)
+
+
+def _found(frame: pa.Table, local: Relation, key: Key, transaction: Transaction, skip: Skip) -> pa.Table:
+    """Return an ordered changes frame without the UPDATEs whose row does not exist."""
+    missing = RowHistory.of(transaction, local, key, frame).missing
+    missing = missing[np.asarray(pc.equal(frame["op"].take(pa.array(missing)), "U"))]
+    if len(missing):
+        skip(local, frame.take(pa.array(missing)))
+    return frame.take(pa.array(np.setdiff1d(np.arange(frame.num_rows), missing))).combine_chunks()
 
 
 def _lacking(frame: pa.Table) -> list[Lacking]:
