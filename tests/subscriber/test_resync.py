@@ -239,7 +239,21 @@ def test_table_whose_resync_starts_during_the_query_is_still_shown_as_resyncing(
     """pg_stat_subscription_rel reads the running and the requested resyncs with two queries."""
     catalog = engine.catalog
     catalog.change(lambda cursor: subscription_resync.request(cursor, 5, 16400, 16500, Method.DIFFERENCE))
-    take_request = lambda: catalog.change(lambda cursor: subscription_resync.take(cursor, 16400, 16500))  # noqa: E731
+    take_request = lambda: catalog.change(lambda cursor: subscription_resync.take_difference(cursor, 5, 16400, 16500))  # noqa: E731
     assert _again(Meanwhile(catalog.cursor(), take_request), 16400) == {16500: "difference"}
     catalog.change(lambda cursor: subscription_resync.request(cursor, 5, 16400, 16500, Method.COPY))
     assert _again(catalog.cursor(), 16400) == {16500: "copy"}
+
+
+def test_request_that_commits_after_the_one_before_it_was_taken_is_processed_later(engine: Engine) -> None:
+    def request(cursor: CatalogCursor, method: Method) -> None:
+        subscription_resync.request(cursor, 5, 16401, 16500, method)
+
+    catalog = engine.catalog
+    catalog.change(lambda cursor: request(cursor, Method.COPY))
+    session = catalog.begin()
+    request(session.cursor, Method.DIFFERENCE)
+    catalog.change(lambda cursor: subscription_resync.take_difference(cursor, 5, 16401, 16500))
+    session.commit()
+    assert subscription_resync.taken(catalog.cursor(), 16401) == {16500: Method.COPY}
+    assert subscription_resync.requested(catalog.cursor(), 16401) == {16500: Method.DIFFERENCE}

@@ -4,8 +4,9 @@ initdb calls `Catalog.create`, the node `Catalog.open`. Readers and writers use 
 transaction. With `begin`, the transaction log shares the transaction, so that a log entry and the catalog rows that belong to it commit
 together. A cursor belongs to one thread.
 
-DuckDB isolates transactions by snapshots, and refuses the second of two concurrent writers of one row at once (40001 here). Rows that
-several threads write are therefore kept apart. The oid counter is advanced in blocks, in its own transaction under a lock. A slot's row is
+DuckDB isolates transactions by snapshots, and refuses the second of two concurrent updates or deletions of one row at once (40001 here).
+It does not refuse an update of a row that another transaction deletes: the update is lost. Rows that several threads write are therefore
+kept apart. The oid counter is advanced in blocks, in its own transaction under a lock. A slot's row is
 written by its walsender, an origin's by its worker. Other conflicts concern rows of one object only. `Catalog.change` retries a small
 change that conflicts.
 

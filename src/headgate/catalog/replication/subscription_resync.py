@@ -6,16 +6,17 @@
                 apply worker also takes a table, by the difference method, if the stream does not say how its columns were altered
     done        by the sync worker, in the commit that writes state s: the taken row is deleted
 
-A table has at most one requested row and one taken row. A request that arrives while a copy runs may concern changes that the copy's
-snapshot does not show, so it is processed after the copy. After a crash, a taken row continues from the table's state: i and d start again
-with the same method, and so does a copy that is rolled back (`subscriber.synchronization.table_sync`).
+A table has at most one taken row. Sessions only insert rows, and the last request counts: DuckDB does not notice if one transaction updates
+a row that another one deletes. A request that arrives while a copy runs may concern changes that the copy's snapshot does not show, so it
+is processed after the copy. After a crash, a taken row continues from the table's state: i and d start again with the same method, and so
+does a copy that is rolled back (`subscriber.synchronization.table_sync`).
 """
 
 from __future__ import annotations
 
 import enum
 
-from headgate.catalog.physical import Cursor, rows, run, update
+from headgate.catalog.physical import Cursor, rows, run
 
 
 class Method(enum.Enum):
@@ -28,26 +29,20 @@ class Method(enum.Enum):
 
 
 def request(cursor: Cursor, database: int, subscription: int, relation: int, method: Method) -> None:
-    """Request the synchronization of a table. A pending request that has not been taken yet is replaced."""
-    run(cursor, "DELETE FROM hg.subscription_resync WHERE subid = ? AND relid = ? AND NOT taken", [subscription, relation])
-    run(cursor, "INSERT INTO hg.subscription_resync VALUES (?, ?, ?, ?, false)", [database, subscription, relation, method.value])
+    """Request the synchronization of a table. The request replaces those that have not been taken yet."""
+    _insert(cursor, database, subscription, relation, method, is_taken=False)
 
 
 def requested(cursor: Cursor, subscription: int) -> dict[int, Method]:
-    """Return the requests that have not been taken yet, by relation."""
+    """Return the last requests that have not been taken yet, by relation."""
     return _requests(cursor, subscription, "NOT taken")
-
-
-def take(cursor: Cursor, subscription: int, relation: int) -> None:
-    """Change the state of a request from requested to taken."""
-    update(cursor, "subscription_resync", {"subid": subscription, "relid": relation}, taken=True)
 
 
 def take_difference(cursor: Cursor, database: int, subscription: int, relation: int) -> None:
     """Change the state from none or requested to taken, with the difference method unless a session has requested another one."""
-    if relation not in pending(cursor, subscription):
-        request(cursor, database, subscription, relation, Method.DIFFERENCE)
-    take(cursor, subscription, relation)
+    method = pending(cursor, subscription).get(relation, Method.DIFFERENCE)
+    forget(cursor, subscription, relation)
+    _insert(cursor, database, subscription, relation, method, is_taken=True)
 
 
 def taken(cursor: Cursor, subscription: int) -> dict[int, Method]:
@@ -60,7 +55,7 @@ def pending(cursor: Cursor, subscription: int) -> dict[int, Method]:
 
     This is one query, because two queries, one for each state, would miss a table that is taken between them.
     """
-    return _requests(cursor, subscription, "true ORDER BY NOT taken")
+    return _requests(cursor, subscription, "true")
 
 
 def done(cursor: Cursor, subscription: int, relation: int) -> None:
@@ -74,6 +69,12 @@ def forget(cursor: Cursor, subscription: int, relation: int | None = None) -> No
     run(cursor, f"DELETE FROM hg.subscription_resync WHERE subid = ?{condition}", [subscription, *([] if relation is None else [relation])])
 
 
+def _insert(cursor: Cursor, database: int, subscription: int, relation: int, method: Method, *, is_taken: bool) -> None:
+    row = [database, subscription, relation, method.value, is_taken]
+    run(cursor, "INSERT INTO hg.subscription_resync VALUES (?, ?, ?, ?, ?)", row)
+
+
 def _requests(cursor: Cursor, subscription: int, state: str) -> dict[int, Method]:
-    requests = rows(cursor, f"SELECT relid, method FROM hg.subscription_resync WHERE subid = ? AND {state}", [subscription])
-    return {relation: Method(method) for relation, method in requests}
+    """Return the last method of each relation in a state. Requested ones follow taken ones."""
+    sql = f"SELECT relid, method FROM hg.subscription_resync WHERE subid = ? AND {state} ORDER BY NOT taken, rowid"
+    return {relation: Method(method) for relation, method in rows(cursor, sql, [subscription])}
