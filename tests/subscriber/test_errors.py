@@ -251,6 +251,8 @@ def test_copied_rows_whose_keys_are_equal_only_here_stop_the_copy(publisher, sub
 
 def test_worker_reconnects_after_its_walsender_is_terminated(publisher, subscriber) -> None:
     start(publisher, subscriber)
+    pid = subscriber.sql("SELECT pid FROM pg_stat_subscription WHERE subname = 's' AND relid IS NULL AND pid IS NOT NULL")
+    assert f'[{pid}] LOG:  logical replication apply worker for subscription "s" has started' in subscriber.server.log()
     publisher.sql("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active AND database = current_database()")
     publisher.sql("INSERT INTO t VALUES (1, 'after')")
     publisher.wait_confirmed()

@@ -108,5 +108,7 @@ def test_subscriber_that_never_acknowledges_times_out_and_its_slot_does_not_adva
         assert result.status == ExecStatus.COPY_BOTH
         active = f"SELECT active FROM pg_replication_slots WHERE slot_name = '{scene.talk.slot}'"
         until(lambda: scene.session.sql(active) == "f", "the walsender does not time out")
+        lines = [line for line in scene.node.log().splitlines() if f"[{silent.info.backend_pid}]" in line]
+        assert lines[-1].endswith("LOG:  terminating walsender process due to replication timeout"), lines
     assert scene.session.sql(where) == lsn_before
     scene.unharmed()

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from headgate.commands.session import NodeParts
+from headgate.server.monitoring import log_line_prefix
 from headgate.server.notification import Mailbox
 from headgate.server.session import cursor, utility
 from headgate.subscriber.host import Commands, Host
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from headgate.commands.pending_notifications import PendingNotifications
     from headgate.commands.result import Result
     from headgate.commands.session import Session
+    from headgate.server.monitoring.activity import Backend
     from headgate.server.node_state import NodeState
     from headgate.sql.parser import ParseNode
     from headgate.types.resultset import ResultSet
@@ -75,14 +77,23 @@ def _modify(statement: ParseNode, planner: object) -> ResultSet | None:
 
 
 def subscriber_host(node: NodeState) -> Host:
+    def enter(kind: str) -> Backend:
+        backend = node.activity.enter(kind)
+        log_line_prefix.begin(log_line_prefix.Speaker(backend.pid, backend.started))
+        return backend
+
+    def leave(pid: int) -> None:
+        node.activity.leave(pid)
+        log_line_prefix.end()
+
     return Host(
         catalog=node.catalog,
         engine=node.engine,
         settings=node.settings,
         data_dir=node.data_dir,
         system_identifier=node.system_identifier,
-        enter=node.activity.enter,
-        leave=node.activity.leave,
+        enter=enter,
+        leave=leave,
         commands=functools.cache(lambda: _commands(node)),
     )
 

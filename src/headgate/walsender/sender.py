@@ -46,6 +46,10 @@ CLIENT_SECONDS = 1.0
 """The interval at which the client's messages are processed while changes are judged."""
 
 
+class SilentClientError(Exception):
+    """Raised to end the session: the client has not answered for wal_sender_timeout."""
+
+
 class StreamEnd(Exception):
     """Raised to end the stream without an error: the client has sent CopyDone, or the node is shutting down."""
 
@@ -109,6 +113,9 @@ class Sender:
                         self._wait_for_log()
             except StreamEnd:
                 pass
+            except SilentClientError:
+                _log.info("terminating walsender process due to replication timeout")
+                self.host.leave()
 
     def _send_next(self) -> bool:
         """Send the next batch. Return whether the log contained anything."""
@@ -215,8 +222,7 @@ class Sender:
             self._process_message(*message)  # the client has answered; this side was late
             return
         if silent >= self.timeout:
-            _log.info("terminating walsender process due to replication timeout")
-            raise PostgresError("08006", "terminating walsender process due to replication timeout", severity=Severity.FATAL)
+            raise SilentClientError
         if silent >= self.timeout / 2 and not self._has_pinged:
             self._has_pinged = True
             self._keepalive(ask=True)

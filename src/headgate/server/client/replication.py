@@ -14,6 +14,7 @@ from headgate.walsender.commands import Walsender
 from headgate.walsender.host import Block, Channel, Host, Node
 
 if TYPE_CHECKING:
+    from headgate.server.monitoring.activity import Backend
     from headgate.server.node_state import NodeState
     from headgate.server.protocol.connection import Connection
     from headgate.server.session.session import ClientSession
@@ -27,7 +28,7 @@ def walsender(session: ClientSession, *, physical: bool) -> Walsender:
         context=session.context,
         settings=session.settings,
         notices=session.notices,
-        channel=_channel(session.connection),
+        channel=_channel(session.connection, session.backend),
         block=_block(session),
         check=interrupts.check,
         pending=interrupts.pending,
@@ -42,9 +43,11 @@ def walsender(session: ClientSession, *, physical: bool) -> Walsender:
     return Walsender(host, physical=physical)
 
 
-def _channel(connection: Connection) -> Channel:
+def _channel(connection: Connection, backend: Backend) -> Channel:
     def poll(timeout: float | None) -> tuple[str, bytes] | None:
+        backend.wait = None if timeout == 0 else ("Client", "WalSenderWaitForWAL")
         message = connection.poll(timeout)
+        backend.wait = None
         return None if message is None else (message.kind, message.body)
 
     def resume() -> None:

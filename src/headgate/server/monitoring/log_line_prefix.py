@@ -1,7 +1,8 @@
 """The values of the escapes in log_line_prefix, for each thread that writes to the log (manual, 20.8.3).
 
-A connection's thread has its own `ClientSpeaker` from accept to its end (`begin`). All other threads use the node's `Speaker`. Called by
-`startup`, which fills in the fields, and by `log` for each line.
+A connection's thread has its own `ClientSpeaker` from accept to its end (`begin`), a worker's thread a `Speaker` with the process ID that
+pg_stat_activity shows. All other threads use the node's `Speaker`. Called by `startup`, which fills in the fields, by `node_parts`, and by
+`log` for each line.
 """
 
 from __future__ import annotations
@@ -69,9 +70,14 @@ class ClientSpeaker(Speaker):
 _node = Speaker()
 
 
-def begin(speaker: ClientSpeaker) -> None:
+def begin(speaker: Speaker) -> None:
     """Use this speaker for the log lines of the current thread."""
     _own.speaker = speaker
+
+
+def end() -> None:
+    """Use the node's speaker again."""
+    _own.speaker = _node
 
 
 def current() -> Speaker:
