@@ -26,6 +26,8 @@ class SessionContext:
     session_user: str = ""
     user_oid: int = 10
     superuser: bool = True
+    acts_as_other: bool = False
+    """Whether the current user is not that of the settings, as in a SECURITY DEFINER function, which cannot set the role."""
     pid: int = 0
     search_path: list[str] = field(default_factory=lambda: ["$user", "public"])
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -68,6 +70,12 @@ class SessionContext:
         """Return the value of now(), transaction_timestamp(), statement_timestamp() or clock_timestamp() (manual, 9.9.5)."""
         moments = {"clock_timestamp": None, "timeofday": None, "statement_timestamp": self.statement_start}
         return moments.get(function, self.transaction_start) or datetime.now(UTC)
+
+    def search(self, schemas: list[str]) -> None:
+        """Search the schemas of the setting search_path, and first that of temporary tables if it is not among them."""
+        temp = self.temp_schema
+        path = [temp or schema if schema == "pg_temp" else schema for schema in schemas]
+        self.search_path = path if temp is None or temp in path else [temp, *path]
 
     @property
     def announced(self) -> int:

@@ -19,7 +19,7 @@ from headgate.catalog.relation.relation import Relation
 from headgate.catalog.security import acl
 from headgate.catalog.security import role as roles
 from headgate.catalog.security.rights import one, rows
-from headgate.catalog.security.role import READ_ALL_DATA, WRITE_ALL_DATA
+from headgate.catalog.security.role import READ_ALL_DATA, WRITE_ALL_DATA, Role
 from headgate.catalog.session import SessionContext
 from headgate.errors import PostgresError, existing
 from headgate.sql import names
@@ -55,13 +55,21 @@ def is_superuser(cursor: Cursor, role: str) -> bool:
 @contextlib.contextmanager
 def acting_as(role: int, cursor: Cursor, context: SessionContext) -> Iterator[None]:
     """Within it, the current user is another role."""
-    before = context.user, context.user_oid, context.superuser
-    context.user, context.user_oid = acl.role_name(cursor, role), role
+    before = context.user, context.user_oid, context.superuser, context.acts_as_other
+    context.user, context.user_oid, context.acts_as_other = acl.role_name(cursor, role), role, True
     context.superuser = is_superuser(cursor, context.user)
     try:
         yield
     finally:
-        context.user, context.user_oid, context.superuser = before
+        context.user, context.user_oid, context.superuser, context.acts_as_other = before
+
+
+def settable_role(cursor: Cursor, session_user: str, name: str) -> Role:
+    """Return a role that a session may set. Raise 22023 if it does not exist, 42501 if the session user is not a member of it."""
+    role, user = existing(roles.lookup(cursor, name), "22023", f'role "{name}"'), roles.get(cursor, session_user)
+    if not user.superuser and role.oid not in roles.memberships(cursor, user.oid):
+        raise PostgresError("42501", f'permission denied to set role "{name}"')
+    return role
 
 
 def roles_of(cursor: Cursor, role: str) -> set[int]:

@@ -165,6 +165,9 @@ class Session(Protocol):
         `chain`: the next transaction has the isolation level and access mode of this one.
         """
 
+    def nested(self) -> AbstractContextManager[None]:
+        """Run a subtransaction of a function. If it raises a PostgresError, close its cursors and release its advisory locks."""
+
     def prevent_in_block(self, command: str) -> None:
         """Raise 25001 inside a transaction block."""
 

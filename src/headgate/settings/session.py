@@ -162,18 +162,25 @@ class SessionSettings(Values):
         self.restored()
 
     @contextlib.contextmanager
-    def within(self, settings: Mapping[str, str]) -> Iterator[None]:
-        """Apply values to settings inside the context: the SET clauses of a function."""
+    def within(self, settings: Mapping[str, str], *, superuser: bool) -> Iterator[None]:
+        """Apply values to settings inside the context: the SET clauses of a function.
+
+        A SET in the context stays in force unless the context fails. A SET LOCAL of one of the settings ends with the context.
+        """
         if not settings:
             yield
             return
-        state = self.remember()
+        state = after = self.remember()
         try:
             for name, text in settings.items():
-                self.set(name, text, local=True)
+                self.set(name, text, local=True, superuser=superuser)
             yield
+            session, own = self._state.session, {name.lower() for name in settings}
+            local = {name: setting for name, setting in self._state.local.items() if name not in own}
+            outer = {name: state.local[name] for name in own & state.local.keys() if session.get(name) is state.session.get(name)}
+            after = SettingValues(session, {**local, **outer})
         finally:
-            self.rollback_to(state)
+            self.rollback_to(after)
 
     def rollback_to(self, state: SettingValues) -> None:
         self._state = state

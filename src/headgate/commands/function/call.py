@@ -259,23 +259,26 @@ def acting(function: UserFunction, session: Session, *, may_end_transaction: boo
         hint = "The calls of functions exceed the nesting depth that a node allows."
         raise PostgresError("54001", "stack depth limit exceeded", hint=hint)
     outer, context.may_end_transaction = context.may_end_transaction, may_end_transaction
-    search_path = context.search_path
     tables, session.transition_tables = session.transition_tables, {}
     context.function_depth = depth
     try:
         settings = {name: value for name, _, value in (entry.partition("=") for entry in function.config)}
-        if "search_path" in settings:
-            context.search_path = names.split_identifiers(settings["search_path"]) or []
         with contextlib.ExitStack() as within:
             if function.security_definer:
                 within.enter_context(privilege.acting_as(function.owner, session.begin_statement().cursor, context))
+            if settings.get("role", "none") != "none":
+                cursor = session.begin_statement().cursor
+                role = privilege.settable_role(cursor, context.session_user, settings["role"])
+                within.enter_context(privilege.acting_as(role.oid, cursor, context))
             session.use_types()
-            within.enter_context(session.settings.within(settings))
+            within.enter_context(session.settings.within(settings, superuser=context.superuser))
+            if "search_path" in settings:
+                within.callback(setattr, context, "search_path", context.search_path)
+                context.search(names.split_identifiers(settings["search_path"]) or [])
             within.enter_context(registry.unguarded(elsewhere=False))
             yield
     finally:
         context.function_depth = depth - 1
         context.may_end_transaction = outer
-        context.search_path = search_path
         session.transition_tables = tables
         session.use_types()

@@ -94,6 +94,10 @@ class WorkerSession:
         """Return a context without effect: a worker's jobs are cancelled with those of its batch."""
         return contextlib.nullcontext()
 
+    def nested(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context without effect: a worker has no advisory locks."""
+        return contextlib.nullcontext()
+
     def prevent_in_block(self, command: str) -> None:
         """Raise 25001, because applied changes are part of a transaction."""
         raise PostgresError("25001", f"{command} cannot be executed from a function")

@@ -39,11 +39,14 @@ def attempt(session: Session, nodes: Sequence[ParseNode], run: Callable[[ParseNo
 def undone(session: Session) -> Iterator[None]:
     """Run the block in a subtransaction, which is rolled back if the block raises a PostgresError."""
     transaction, deferral, pending = session.begin_statement(), session.deferral.saved(), session.pending.saved()
+    settings = session.settings.remember()
     transaction.savepoint(_NAME)
     try:
-        yield
+        with session.nested():
+            yield
     except PostgresError:
         transaction.rollback_to(_NAME)
+        session.settings.rollback_to(settings)
         session.deferral.restore(deferral)
         session.pending.restore(pending)
         session.use_types()

@@ -38,7 +38,7 @@ class ExtendedQuery:
         self.session = session
         self.sender = ResultSender(session)
         self._executed = 0
-        session.nested = NestedStatements(
+        session.nested_statements = NestedStatements(
             self.prepare, self.start_portal, self.check_unchanged, start=self.sender.start, tag_of=self.sender.tag_of
         )
 

@@ -89,7 +89,7 @@ def fetch(session: ClientSession, node: pb.FetchStmt, text: str) -> str | Result
     if not portal.started:
         parameters = session.parameters
         try:
-            session.nested.start_portal(portal, portal.prepared.statement)
+            session.nested_statements.start_portal(portal, portal.prepared.statement)
         finally:
             session.parameters = parameters
     if portal.rows is None:

@@ -34,7 +34,7 @@ def prepare(session: ClientSession, node: pb.PrepareStmt, text: str) -> str:
         raise PostgresError("42P05", f'prepared statement "{node.name}" already exists')
     types = tuple(_type(parser.unwrap(type_name)) for type_name in node.argtypes)
     statement = Statement(parser.unwrap(node.query), text, 0, len(text))
-    prepared = session.nested.prepare(node.name, text, types, statement)
+    prepared = session.nested_statements.prepare(node.name, text, types, statement)
     prepared.from_sql = True
     session.prepared.keep(node.name, prepared)
     return "PREPARE"
@@ -64,10 +64,10 @@ def execute(session: ClientSession, node: pb.ExecuteStmt, text: str) -> str | Re
     values = [_value(session, parser.unwrap(param), oid) for param, oid in zip(node.params, prepared.parameters, strict=True)]
     session.parameters = tuple(Parameter(oid, value) for oid, value in zip(prepared.parameters, values, strict=True))
     session.analysed.expect(prepared.statement.node)
-    result = session.nested.start(prepared.statement)
+    result = session.nested_statements.start(prepared.statement)
     if not isinstance(result, ResultSet):
-        return session.nested.tag_of(result)
-    session.nested.check_unchanged(prepared, prepared.statement, result)
+        return session.nested_statements.tag_of(result)
+    session.nested_statements.check_unchanged(prepared, prepared.statement, result)
     return result
 
 

@@ -79,7 +79,7 @@ class SessionEnd(Exception):
 class ClientSession:
     """The session of one client. The listener creates it during startup; only its own thread uses it, except for `interrupts`."""
 
-    nested: NestedStatements
+    nested_statements: NestedStatements
     """How the session's statements run other ones. `extended_query` sets it."""
 
     def __init__(
@@ -339,6 +339,10 @@ class ClientSession:
         """Call `stop` if the statement is cancelled inside the context. `in_java`: the work inside uses memory of the JVM."""
         return self.interrupts.cancelling(stop, in_java=in_java)
 
+    def nested(self) -> contextlib.AbstractContextManager[None]:
+        """Run a subtransaction of a function. If it raises a PostgresError, close its cursors and release its advisory locks."""
+        return self.block.nested()
+
     def after_commit(self, action: Callable[[], None]) -> None:
         """Run `action` after the transaction has committed."""
         self.block.touch()
@@ -413,9 +417,7 @@ class ClientSession:
         """Update the session's copies of a setting that has changed."""
         lowered = name.lower()
         if lowered == "search_path":
-            schemas, temp = self.settings.words("search_path"), self.context.temp_schema
-            path = [temp or schema if schema == "pg_temp" else schema for schema in schemas]
-            self.context.search_path = path if temp is None or temp in path else [temp, *path]
+            self.context.search(self.settings.words("search_path"))
         elif lowered == "application_name":
             self.context.application_name = self.backend.application_name = self.settings.text("application_name")
         elif lowered == "client_encoding":

@@ -16,7 +16,8 @@ from headgate.catalog.security import role as roles
 from headgate.catalog.security.rights import one
 from headgate.catalog.security.role import Role
 from headgate.catalog.session import SessionContext
-from headgate.errors import PostgresError, existing
+from headgate.commands import privilege
+from headgate.errors import PostgresError
 from headgate.settings.session import SessionSettings
 
 NAMES = ("role", "session_authorization")
@@ -35,7 +36,12 @@ class SessionRole:
         """The roles that the session has acted as, by name."""
 
     def set_to(self, setting: str, value: str | None, *, local: bool) -> None:
-        """Execute SET ROLE, SET SESSION AUTHORIZATION or set_config of either; a `value` of None is DEFAULT."""
+        """Execute SET ROLE, SET SESSION AUTHORIZATION or set_config of either; a `value` of None is DEFAULT.
+
+        Raise 42501 in a SECURITY DEFINER function.
+        """
+        if self._context.acts_as_other:
+            raise PostgresError("42501", f'cannot set parameter "{setting.lower()}" within security-definer function')
         if setting.lower() == "role":
             self._set_role(self._settings.reset_text(setting) if value is None else value, local=local)
         else:
@@ -44,11 +50,8 @@ class SessionRole:
     def _set_role(self, name: str, *, local: bool) -> None:
         """Execute SET ROLE name | NONE. Raise 22023 if the role does not exist, 42501 if the session user is not a member of it."""
         with self._reading() as cursor:
-            role_name = self._context.session_user if name == "none" else name
-            role = existing(roles.lookup(cursor, role_name), "22023", f'role "{role_name}"')
-            session_user = roles.get(cursor, self._context.session_user)
-            if not session_user.superuser and role.oid not in roles.memberships(cursor, session_user.oid):
-                raise PostgresError("42501", f'permission denied to set role "{role_name}"')
+            session_user = self._context.session_user
+            role = privilege.settable_role(cursor, session_user, session_user if name == "none" else name)
         self._taken[role.name] = role
         self._settings.set("role", name, local=local)
         self.follow()
@@ -89,7 +92,9 @@ class SessionRole:
         self._set_session_authorization(None, local=False)
 
     def follow(self) -> None:
-        """Make the role named by the settings the acting role."""
+        """Make the role named by the settings the acting role, after the end of the SECURITY DEFINER function that runs."""
+        if self._context.acts_as_other:
+            return
         authorization, chosen = self._settings.text("session_authorization"), self._settings.text("role")
         self._context.session_user = authorization
         name = authorization if chosen == "none" else chosen

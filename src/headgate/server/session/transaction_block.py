@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from headgate.commands import pending_notifications
@@ -317,6 +317,21 @@ class TransactionBlock:
         self._advisory.end(self._savepoints[index][4])
         del self._savepoints[index + 1 :]
         self.state = BlockState.BLOCK
+
+    @contextlib.contextmanager
+    def nested(self) -> Iterator[None]:
+        """Run a subtransaction of a function. If it raises a PostgresError, close its cursors and release its advisory locks."""
+        depth, settings, locks = self._portals.depth, self._values.remember(), self._advisory.saved()
+        self._portals.depth += 1
+        try:
+            yield
+            self._values.release(settings)
+        except PostgresError:
+            self._portals.roll_back_to(depth)
+            self._advisory.end(locks)
+            raise
+        finally:
+            self._portals.release(depth)
 
     def _find(self, name: str) -> int:
         for index in range(len(self._savepoints) - 1, -1, -1):
