@@ -14,7 +14,8 @@ since are waiting again, because the rows that satisfied them may be rolled back
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from headgate.catalog.physical import Cursor
@@ -63,6 +64,17 @@ class Deferral:
         self._endings: dict[int, Action] = {}
         self.tables_in_use: list[int] = []
         """The tables (oids) that running statements change, the outermost first."""
+        self.postponed: list[Action] | None = None
+        """In a statement of WITH, the actions at the end of the whole statement. It gets the checks that are not deferred."""
+
+    @contextlib.contextmanager
+    def postponing(self, actions: list[Action] | None) -> Iterator[None]:
+        """Let the checks in the block wait in a list, or run at once."""
+        outer, self.postponed = self.postponed, actions
+        try:
+            yield
+        finally:
+            self.postponed = outer
 
     # ---- constraints --------------------------------------------------------------------------------------
     def deferred(self, constraint: Deferrable) -> bool:

@@ -94,6 +94,9 @@ def _check_new(session: Session, transaction: Transaction, relation: Relation, k
     if not now and deferred(session, key):
         session.deferral.put_off(_deferrable(key), relation.oid, lambda: _check_again(session, transaction, key, complete))
         return
+    if not now and session.deferral.postponed is not None:
+        session.deferral.postponed.append(lambda: _check_again(session, transaction, key, complete))
+        return
     target = relations.get(transaction.cursor, relation.database, key.target)
     missing = reference_key.missing(transaction, relation, key.columns, target, key.target_columns, complete)
     if missing is None:
@@ -187,6 +190,9 @@ def _refuse(
 ) -> None:  # fmt: skip
     if not restrict and not now and deferred(session, key):
         session.deferral.put_off(_deferrable(key), relation.oid, lambda: _refuse_again(session, transaction, key, old))
+        return
+    if not restrict and not now and session.deferral.postponed is not None:
+        session.deferral.postponed.append(lambda: _refuse_again(session, transaction, key, old))
         return
     if not restrict:
         remaining = reference_key.missing(transaction, relation, key.target_columns, relation, key.target_columns, old)

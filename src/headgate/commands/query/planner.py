@@ -8,11 +8,10 @@ One planner serves one statement. Its `analyser` turns a parse tree into a `Quer
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 from postgast import pg_query_pb2 as pb
 from pyspark.sql import Column, DataFrame
@@ -47,6 +46,7 @@ from headgate.commands.query.clause import (
 from headgate.commands.query.driver import values_list
 from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.query.plan import Plan, Source
+from headgate.commands.query.statement_triggers import StatementTriggers
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
 from headgate.expression import rewriting
@@ -84,13 +84,7 @@ class Planner:
         self.context: BindContext = self.analyser.context.within(subquery=self._subquery)
         self.role = session.context.user
         """The role whose privileges are checked: the session's user or, inside a view, the view's owner."""
-        self.fires_later: list[Callable[[], None]] = []
-        """Callbacks that fire triggers after the statement has written all its rows (`trigger.statement`)."""
-        self.is_firing = False
-        """Whether the callbacks in `fires_later` are running."""
-        self.firings: dict[int, Any] = {}
-        """The triggers that fire in this statement, by table (`trigger.statement.of_statement`)."""
-        self.changed_by_actions: dict[tuple[int, int], set[str] | None] = {}  # see `trigger.statement.change_by_action`
+        self.triggers = StatementTriggers()
         self.frozen: dict[tuple[int, bool], DataFrame] = {}
         """Tables (`Relation.rows_key`) as they were before the data-modifying statements of a WITH clause."""
         self.own_files: dict[tuple[int, bool], frozenset[str]] = {}
@@ -132,7 +126,7 @@ class Planner:
         planner.analyser.ctes = dict((analyser or self.analyser).ctes)
         planner.analyser.in_view = self.analyser.in_view
         planner.frozen, planner.own_files = self.frozen, self.own_files
-        planner.role, planner._cte_plans = self.role, self._cte_plans
+        planner.role, planner._cte_plans, planner.triggers = self.role, self._cte_plans, self.triggers
         return planner
 
     def within(self, analyser: Analyser, role: str | None = None) -> Planner:
@@ -212,9 +206,11 @@ class Planner:
 
     def analyse(self, node: pb.SelectStmt, outer: Scope | None = None, types: Sequence[TypeRef] = ()) -> Query:
         """Analyse a query of the statement, and run the data-modifying statements in its WITH clause."""
-        if node.HasField("with_clause"):
-            modifying_with.freeze(self, node.with_clause, node)
-        return self.analyser.select(node, outer, types, top=True)
+        if not node.HasField("with_clause"):
+            return self.analyser.select(node, outer, types, top=True)
+        modifying_with.freeze(self, node.with_clause, node)
+        with self.triggers.statement():
+            return self.analyser.select(node, outer, types, top=True)
 
     def with_queries(self, statement: ParseNode) -> None:
         """Analyse the queries of a statement's WITH clause, if it has one, and run the data-modifying ones."""

@@ -1,12 +1,13 @@
 """Fire the triggers of a statement: statement triggers around it, and AFTER row triggers after it has written all its rows.
 
-`commands.dml` uses `firing_triggers` for each statement that changes rows. AFTER triggers wait in the planner. A statement has one `Firing`
-for each table (`of_statement`), which collects the rows of transition tables.
+`commands.dml` uses `firing_triggers` for each statement that changes rows. AFTER triggers wait in `Planner.triggers`. A
+statement has one `Firing` for each table (`of_statement`), which collects the rows of transition tables.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 
 from headgate.catalog.relation.relation import Relation
@@ -18,9 +19,10 @@ from headgate.commands.trigger.routed_firing import RoutedFiring
 
 def of_statement(planner: Planner, relation: Relation) -> Firing | RoutedFiring | None:
     """Return the triggers of a table that fire in a statement, or None. A statement always gets the same object for a table."""
-    if relation.oid not in planner.firings:
-        planner.firings[relation.oid] = firing_of(planner.session, relation.alone, collects=True)
-    firing: Firing | RoutedFiring | None = planner.firings[relation.oid]
+    firings = planner.triggers.firings
+    if relation.oid not in firings:
+        firings[relation.oid] = firing_of(planner.session, relation.alone, collects=True)
+    firing: Firing | RoutedFiring | None = firings[relation.oid]
     return firing
 
 
@@ -45,34 +47,27 @@ def firing_of(
 def firing_triggers(planner: Planner, relation: Relation, *events: tuple[int, set[str] | None]) -> Iterator[None]:
     """Fire the statement triggers around a statement that changes rows of a table, and the AFTER triggers after its rows.
 
+    A statement in WITH leaves AFTER triggers and checks of foreign keys for the end of the whole statement.
     `events`: bits of tgtype, with the columns that an UPDATE sets.
     """
     if planner.describing:
         yield
         return
-    firing = of_statement(planner, relation)
-    own, before = {(relation.oid, event): columns for event, columns in events}, set(planner.changed_by_actions)
+    state, firing = planner.triggers, of_statement(planner, relation)
+    own = {(relation.oid, event): columns for event, columns in events}
     planner.evaluation.changed = relation
-    with contextlib.nullcontext() if firing is None else contextlib.closing(firing), _using(planner.session, relation):
-        if firing is not None:
-            for event, columns in events:
+    with _using(planner.session, relation), state.statement() as is_part:
+        for event, columns in events:
+            if firing is not None and (relation.oid, event) not in state.begun:
                 firing.statement(event, before=True, columns=columns)
-        planner.changed_by_actions |= own
-        outermost = not planner.fires_later and not planner.is_firing
-        yield
-        if outermost:
-            planner.is_firing = True
-            try:
-                while planner.fires_later:
-                    planner.fires_later.pop(0)()
-            finally:
-                planner.is_firing = False
-        if firing is not None:
-            for event, columns in reversed(events):
-                firing.statement(event, before=False, columns=columns)
-        for key in [key for key in planner.changed_by_actions if key not in before and key not in own]:
-            with contextlib.closing(planner.firings[key[0]]) as acted_on:
-                acted_on.statement(key[1], before=False, columns=planner.changed_by_actions[key])
+        state.begun |= own.keys()
+        with planner.session.deferral.postponing(state.later if is_part else None):
+            yield
+        acted_on, state.acted_on = state.acted_on, {}
+        for (oid, event), columns in (*reversed(own.items()), *acted_on.items()):
+            if state.firings[oid] is not None:
+                fire = functools.partial(state.firings[oid].statement, event, before=False, columns=columns)
+                state.at_end((oid, event), fire)
 
 
 @contextlib.contextmanager
@@ -92,6 +87,7 @@ def change_by_action(planner: Planner, relation: Relation, event: int, columns: 
     As in PostgreSQL they fire once for the statement that changes the referenced table. Its end fires the AFTER STATEMENT triggers.
     """
     acted_on = of_statement(planner, relation)
-    if acted_on is not None and (relation.oid, event) not in planner.changed_by_actions:
-        planner.changed_by_actions[relation.oid, event] = columns
+    if acted_on is not None and (relation.oid, event) not in planner.triggers.begun:
+        planner.triggers.begun.add((relation.oid, event))
+        planner.triggers.acted_on[relation.oid, event] = columns
         acted_on.statement(event, before=True, columns=columns)

@@ -171,7 +171,7 @@ def _write_with_triggers(
         written_parts.append(written_rows)
         old = row_set.project(remaining, _columns_of("old", relation))
         event = triggers.DELETE if set_columns is None else triggers.UPDATE
-        planner.fires_later += firing.after(event, old, None if set_columns is None else written_rows, set_columns)
+        planner.triggers.later += firing.after(event, old, None if set_columns is None else written_rows, set_columns)
 
     for part in _tables(planner, relation, changed):
         write(firing.before_delete(part, write) if set_columns is None else firing.before_update(part, set_columns, write))

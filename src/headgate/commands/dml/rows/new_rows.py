@@ -335,7 +335,7 @@ class NewRows:
     def fire_after(self, rows: Rows) -> None:
         """Schedule the AFTER INSERT triggers of stored rows, which fire at the end of the statement."""
         if self.firing is not None and isinstance(rows, pa.Table) and rows.num_rows:
-            self.planner.fires_later += self.firing.after(triggers.INSERT, None, rows)
+            self.planner.triggers.later += self.firing.after(triggers.INSERT, None, rows)
 
     def check_references(self) -> None:
         """Raise 23503 unless the referenced rows exist. Called when the statement has written all its rows."""
