@@ -14,14 +14,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.commands import privilege
 from headgate.errors import PostgresError
+from headgate.types import buffers
+from headgate.types.text.text import write_text
+from headgate.types.text_column import TextSettings
 
 if TYPE_CHECKING:
     from headgate.commands.query.planner import Planner
     from headgate.commands.session import Session
+
+
+ROW_TEXT = 64
+"""Maximum length in bytes of each value in the DETAIL, as in PostgreSQL."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +50,17 @@ class RowShown:
 
     def detail(self, values: Iterable[str]) -> str | None:
         return None if self.opening is None else f"{self.opening}{', '.join(values)})."
+
+    def row_detail(self, rows: pa.Table, row: int, forms: TextSettings) -> str | None:
+        """Return the DETAIL for a row, as "Failing row contains" shows it."""
+        texts = []
+        for column in self.columns:
+            value = buffers.whole(rows.column(column.name).slice(row, 1))
+            text = write_text(value, column.type_oid, session=forms)[0].as_py()
+            if text is not None and len(text.encode()) > ROW_TEXT:
+                text = text.encode()[:ROW_TEXT].decode(errors="ignore") + "..."
+            texts.append("null" if text is None else text)
+        return self.detail(texts)
 
 
 def whole_row(relation: Relation) -> RowShown:

@@ -112,3 +112,62 @@ UPDATE same SET t = 'z';
 DROP TRIGGER late ON same;
 CREATE TRIGGER all_rows BEFORE UPDATE ON same EXECUTE FUNCTION suppress_redundant_updates_trigger();
 UPDATE same SET t = 'z';
+-- COPY gives the errors of BEFORE triggers, and of rows after them, the line.
+CREATE FUNCTION refuses() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN IF NEW.a = 2 THEN RAISE EXCEPTION ''no %'', NEW.a; END IF; IF NEW.a = 4 THEN RETURN NULL; END IF; RETURN NEW; END';
+CREATE TABLE cc (a int UNIQUE, b text CHECK (b <> 'bad') NOT NULL);
+CREATE TRIGGER refuses BEFORE INSERT ON cc FOR EACH ROW EXECUTE FUNCTION refuses();
+COPY cc FROM stdin;
+1	a
+2	b
+3	c
+\.
+COPY cc FROM stdin;
+4	a
+5	bad
+\.
+COPY cc FROM stdin;
+4	a
+6	x
+6	y
+\.
+COPY cc FROM stdin;
+4	a
+6	\N
+\.
+COPY cc FROM stdin (FORMAT csv);
+4,a
+3,"a
+b"
+2,"c
+d"
+\.
+DROP TRIGGER refuses ON cc;
+CREATE TRIGGER refuses AFTER INSERT ON cc FOR EACH ROW EXECUTE FUNCTION refuses();
+COPY cc FROM stdin;
+4	a
+5	bad
+\.
+COPY cc FROM stdin;
+4	a
+6	x
+6	y
+\.
+COPY cc FROM stdin;
+1	a
+2	x
+\.
+CREATE VIEW vv AS SELECT * FROM cc;
+CREATE TRIGGER refuses INSTEAD OF INSERT ON vv FOR EACH ROW EXECUTE FUNCTION refuses();
+COPY vv FROM stdin;
+1	a
+2	x
+\.
+CREATE TABLE w (a int, b int);
+CREATE FUNCTION nest() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO w VALUES (1, 1), (NEW.a, 10 / NEW.a); RETURN NEW; END';
+DROP TRIGGER refuses ON cc;
+CREATE TRIGGER refuses BEFORE INSERT ON cc FOR EACH ROW EXECUTE FUNCTION nest();
+COPY cc FROM stdin;
+10	a
+20	a
+0	x
+\.

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from headgate.catalog.relation.relation import Column as TableColumn
 from headgate.catalog.relation.relation import Relation
 from headgate.commands import disclosure, stored_expression
-from headgate.commands.disclosure import RowShown
+from headgate.commands.disclosure import ROW_TEXT, RowShown
 from headgate.commands.query import row_by_row
 from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.query.row_security import Violation
@@ -33,11 +33,7 @@ from headgate.storage.spark import failure
 from headgate.storage.spark.column_name import quoted
 from headgate.storage.write import arrow_row
 from headgate.types import buffers, registry
-from headgate.types.text.text import write_text
-from headgate.types.text_column import TextSettings
 
-ROW_TEXT = 64
-"""Maximum length in bytes of each value in the DETAIL, as in PostgreSQL."""
 _CONCAT = 3058
 """The oid of concat(VARIADIC "any")."""
 
@@ -168,18 +164,6 @@ def refuse_outside(fence: Fence, rows: pa.Table, detail: Callable[[int], str | N
     row = fence.first_outside(rows)
     if row is not None:
         raise _outside(fence.relation).error(detail(row))
-
-
-def row_detail(shown: RowShown, rows: pa.Table, row: int, forms: TextSettings) -> str | None:
-    """Return a row as "Failing row contains" shows it (see `_row_text`)."""
-    texts = []
-    for column in shown.columns:
-        value = buffers.whole(rows.column(column.name).slice(row, 1))
-        text = write_text(value, column.type_oid, session=forms)[0].as_py()
-        if text is not None and len(text.encode()) > ROW_TEXT:
-            text = text.encode()[:ROW_TEXT].decode(errors="ignore") + "..."
-        texts.append("null" if text is None else text)
-    return shown.detail(texts)
 
 
 def _opening(shown: RowShown) -> str:

@@ -312,9 +312,9 @@ def _copy_in(node: pb.CopyStmt, session: Session, options: CopyOptions) -> CopyI
                 try:
                     writer.append(included)
                 except PostgresError as error:
-                    # triggers and WHERE leave rows out: the rows that are left do not have the numbers of their lines
-                    if error.row is not None and writer.firing is None and included.num_rows == table.num_rows:
-                        error.within(reader.place(error.row, with_text=error.sqlstate != "23505"))
+                    # WHERE leaves rows out: the rows that are left do not have the numbers of their lines
+                    if error.row is not None and included.num_rows == table.num_rows:
+                        error.within(reader.place(error.row, with_text=error.sqlstate != "23505" or writer.fires_before))
                     raise
                 # those that INSTEAD OF triggers leave out are counted too
                 progress.rows = progress.rows + included.num_rows if relation.kind == RelationKind.VIEW else writer.count

@@ -128,6 +128,10 @@ class Firing:
         """Return whether any trigger fires."""
         return bool(self._triggers) or self._references is not None
 
+    def fires_before(self, event: int) -> bool:
+        """Return whether BEFORE triggers fire for each row of an event."""
+        return bool(self.of(event, row=True, before=True))
+
     def has_rows(self, event: int) -> bool:
         """Return whether triggers fire for each row of an event, or need its rows in a transition table."""
         return self.collects(event) or any(trigger.kind & event and trigger.is_row for trigger in self._triggers)
@@ -186,7 +190,8 @@ class Firing:
 
         with written_before_reads(self.session, self.relation, write, taken):
             for place, new in enumerate(self.calls.rows_of(rows)):
-                row = self.through(fired, triggers.INSERT, None, new)
+                with failing_at(place):
+                    row = self.through(fired, triggers.INSERT, None, new)
                 if row is not None:
                     places.append(place)
                     changed_rows.append(row)
@@ -202,7 +207,8 @@ class Firing:
         news: Sequence[Row | None] = [None] * count if new is None else self.calls.rows_of(new)
         returned_rows, places = list[Row](), list[int]()
         for place, (before, after) in enumerate(zip(olds, news, strict=True)):
-            row = self.through(fired, event, before, after)
+            with failing_at(place):
+                row = self.through(fired, event, before, after)
             if row is not None:
                 returned_rows.append(before if after is None and before is not None else row)
                 places.append(place)
@@ -365,11 +371,16 @@ class Firing:
     def _call(self, trigger: Trigger, event: int, old: Row | None, new: Row | None) -> Row | None:
         return self.calls.call(trigger, event, old, new, self._tables(trigger, event))
 
-    def _is_outside(self, rows: pa.Table) -> bool:
-        """Return whether one of the rows that a cloned trigger has changed belongs to another partition."""
+    @property
+    def fence(self) -> Fence:
+        """The bounds of the table if it is a partition."""
         if self._fence is None:
             self._fence = Fence(self.session.begin_statement().cursor, self.relation)
-        return self._fence.first_outside(rows) is not None
+        return self._fence
+
+    def _is_outside(self, rows: pa.Table) -> bool:
+        """Return whether one of the rows that a cloned trigger has changed belongs to another partition."""
+        return self.fence.first_outside(rows) is not None
 
     def _moved(self, trigger: Trigger) -> PostgresError:
         table = f"{self.relation.schema}.{self.relation.name}"
@@ -446,6 +457,16 @@ class Firing:
                 raise
             return False  # the call for the row that fails raises the error with its context
         return True
+
+
+@contextlib.contextmanager
+def failing_at(place: int) -> Iterator[None]:
+    """Give an error of a trigger the number of its row."""
+    try:
+        yield
+    except PostgresError as error:
+        error.row = place
+        raise
 
 
 @contextlib.contextmanager

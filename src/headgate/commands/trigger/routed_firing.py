@@ -13,10 +13,12 @@ import pyarrow as pa
 
 from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Relation
+from headgate.commands.disclosure import RowShown, whole_row
 from headgate.commands.session import Session
 from headgate.commands.trigger.access import all_used, are_independent
-from headgate.commands.trigger.firing import EVENTS, Firing, References, Write, emptied, flat, written_before_reads
+from headgate.commands.trigger.firing import EVENTS, Firing, References, Write, emptied, failing_at, flat, written_before_reads
 from headgate.commands.trigger.own_change import OwnChanges
+from headgate.errors import PostgresError
 from headgate.plpgsql.scope import Row
 from headgate.storage.partitioned import PartitionedTable, Places, of_leaf, of_root
 from headgate.types import buffers
@@ -31,9 +33,12 @@ class RoutedFiring:
 
     def __init__(
         self, session: Session, table: PartitionedTable, *, collects: bool = False,
-        references: Callable[[Relation], References | None] = lambda _: None,
+        references: Callable[[Relation], References | None] = lambda _: None, shown: Callable[[Relation], RowShown] = whole_row,
     ) -> None:  # fmt: skip
-        self.session, self.table = session, table
+        """Load the triggers. `collects`, `references`: see `Firing`. `shown`: the columns of a row that the DETAIL of an error shows."""
+        self.session, self.table, self._shown = session, table, shown
+        self.lost: list[pa.Table] = []
+        """The changes of rows that have left their partition, but whose BEFORE INSERT trigger has skipped them. `new` is NULL."""
         self.root = Firing(session, table.root, collects=collects)
         self._leaves = [Firing(session, leaf, references=references(leaf)) for leaf in table.leaves]
 
@@ -49,6 +54,9 @@ class RoutedFiring:
 
     def used(self) -> set[int] | None:
         return all_used([leaf.accessed(event) for leaf in self._leaves if leaf.fires for event in EVENTS])
+
+    def fires_before(self, event: int) -> bool:
+        return any(leaf.fires_before(event) for leaf in self._leaves)
 
     def has_rows(self, event: int) -> bool:
         events = EVENTS if event == triggers.UPDATE else (event,)
@@ -85,12 +93,26 @@ class RoutedFiring:
                 record = records.get(place)
                 if record is not None:
                     leaf = self._leaves[places[place]]
-                    record = leaf.through(leaf.of(triggers.INSERT, row=True, before=True), triggers.INSERT, None, record)
-                    if record is None:
+                    with failing_at(place):
+                        passed = leaf.through(leaf.of(triggers.INSERT, row=True, before=True), triggers.INSERT, None, record)
+                        if passed is not None and passed.fields != record.fields:
+                            self._refuse_outside(leaf, passed)
+                    if passed is None:
                         continue
-                    changed_rows[place] = record
+                    changed_rows[place] = passed
                 places_left.append(place)
         return rows_at(places_left), places_left
+
+    def _refuse_outside(self, leaf: Firing, changed_row: Row) -> None:
+        """Raise 23514 if a trigger has moved a row out of its partition."""
+        if leaf.fence.first_outside(leaf.calls.table_of([changed_row])) is None:
+            return
+        rows = of_root(self.table.root, leaf.calls.table_of([changed_row]))
+        raise PostgresError(
+            "23514", f'new row for relation "{leaf.relation.name}" violates partition constraint',
+            detail=self._shown(self.table.root).row_detail(rows, 0, self.session.context.forms),
+            schema=leaf.relation.schema, table=leaf.relation.name,
+        )  # fmt: skip
 
     def before_update(self, changed: pa.Table, columns: set[str] | None, write: Write | None = None) -> pa.Table:
         if not changed.num_rows:
@@ -128,7 +150,11 @@ class RoutedFiring:
             deleted = self.before_delete(pa.table({"old": old.to_struct_array(), "place": pa.array(moves)}))["place"].to_numpy()
             is_included[np.setdiff1d(moves, deleted)] = False
             arriving, passed = self.before_insert(new.take(pa.array(deleted)))
-            is_included[np.delete(deleted, passed)] = False
+            lost = np.delete(deleted, passed)
+            is_included[lost] = False
+            if len(lost):
+                no_rows = pa.nulls(len(lost), changed.schema.field("new").type)
+                self.lost.append(changed.take(pa.array(lost)).set_column(changed.column_names.index("new"), "new", no_rows))
             order = np.arange(new.num_rows)
             order[deleted[passed]] = new.num_rows + np.arange(len(passed))
             new = pa.concat_tables([new, arriving]).take(pa.array(order))

@@ -11,6 +11,8 @@ import functools
 from collections.abc import Callable, Iterator
 
 from headgate.catalog.relation.relation import Relation
+from headgate.commands import disclosure
+from headgate.commands.disclosure import RowShown
 from headgate.commands.query.planner import Planner
 from headgate.commands.session import Session
 from headgate.commands.trigger.firing import Firing, References
@@ -21,21 +23,24 @@ def of_statement(planner: Planner, relation: Relation) -> Firing | RoutedFiring 
     """Return the triggers of a table that fire in a statement, or None. A statement always gets the same object for a table."""
     firings = planner.triggers.firings
     if relation.oid not in firings:
-        firings[relation.oid] = firing_of(planner.session, relation.alone, collects=True)
+        shown = functools.partial(disclosure.of_row, planner)
+        firings[relation.oid] = firing_of(planner.session, relation.alone, collects=True, shown=shown)
     firing: Firing | RoutedFiring | None = firings[relation.oid]
     return firing
 
 
 def firing_of(
-    session: Session, relation: Relation, *, collects: bool = False, references: Callable[[Relation], References | None] = lambda _: None
-) -> Firing | RoutedFiring | None:
-    """Return the triggers of a table that fire in a session; None if there are none. `collects`, `references`: see `Firing`."""
+    session: Session, relation: Relation, *, collects: bool = False,
+    references: Callable[[Relation], References | None] = lambda _: None,
+    shown: Callable[[Relation], RowShown] = disclosure.whole_row,
+) -> Firing | RoutedFiring | None:  # fmt: skip
+    """Return the triggers of a table that fire in a session; None if there are none. For the other arguments see `RoutedFiring`."""
     firing: Firing | RoutedFiring
     if relation.is_partitioned:
         table = session.begin_statement().partitioned(relation)
         if not relation.has_triggers and not any(leaf.has_triggers for leaf in table.leaves):
             return None
-        firing = RoutedFiring(session, table, collects=collects, references=references)
+        firing = RoutedFiring(session, table, collects=collects, references=references, shown=shown)
     elif relation.has_triggers:
         firing = Firing(session, relation, collects=collects, references=references(relation))
     else:

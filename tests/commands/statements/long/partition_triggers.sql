@@ -77,3 +77,26 @@ COPY u FROM stdin;
 SELECT n, part, event, was, is_now, b FROM log ORDER BY n;
 DROP TABLE t, t2, u;
 DROP FUNCTION note() CASCADE;
+-- A BEFORE INSERT trigger of a partition alone that moves the row, or skips a row that an UPDATE moves to the partition
+CREATE TABLE moved (a int, b text) PARTITION BY RANGE (a);
+CREATE TABLE moved1 PARTITION OF moved FOR VALUES FROM (0) TO (10);
+CREATE TABLE moved2 (b text, a int NOT NULL);
+ALTER TABLE moved ATTACH PARTITION moved2 FOR VALUES FROM (10) TO (20);
+CREATE FUNCTION moves() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.a := NEW.a + 10; RETURN NEW; END $$;
+CREATE TRIGGER m BEFORE INSERT ON moved1 FOR EACH ROW EXECUTE FUNCTION moves();
+INSERT INTO moved VALUES (11, 'kept'), (1, 'moved');
+INSERT INTO moved1 VALUES (1, 'moved');
+COPY moved FROM stdin;
+2	x
+\.
+DROP TRIGGER m ON moved1;
+INSERT INTO moved VALUES (1, 'one'), (2, 'two'), (11, 'three');
+CREATE TRIGGER m BEFORE INSERT ON moved2 FOR EACH ROW EXECUTE FUNCTION moves();
+UPDATE moved SET a = a + 9 WHERE a < 3;
+DROP TRIGGER m ON moved2;
+CREATE FUNCTION skips() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF NEW.b = 'two' THEN RETURN NULL; END IF; RETURN NEW; END $$;
+CREATE FUNCTION shows() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE NOTICE '% % % %', TG_OP, TG_TABLE_NAME, OLD, NEW; RETURN NULL; END $$;
+CREATE TRIGGER s BEFORE INSERT ON moved2 FOR EACH ROW EXECUTE FUNCTION skips();
+CREATE TRIGGER a AFTER INSERT OR UPDATE OR DELETE ON moved FOR EACH ROW EXECUTE FUNCTION shows();
+UPDATE moved SET a = a + 10 WHERE a < 3 RETURNING *;
+SELECT tableoid::regclass, * FROM moved ORDER BY a, b;

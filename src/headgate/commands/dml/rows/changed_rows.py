@@ -36,7 +36,7 @@ from headgate.commands.publication import replica_identity
 from headgate.commands.query.clause.from_clause import LEAF
 from headgate.commands.query.planner import Planner
 from headgate.commands.query.row_security import Violation
-from headgate.commands.trigger.firing import Firing
+from headgate.commands.trigger.firing import Firing, emptied
 from headgate.commands.trigger.routed_firing import RoutedFiring
 from headgate.commands.trigger.statement import change_by_action, of_statement
 from headgate.errors import PostgresError
@@ -175,6 +175,9 @@ def _write_with_triggers(
 
     for part in _tables(planner, relation, changed):
         write(firing.before_delete(part, write) if set_columns is None else firing.before_update(part, set_columns, write))
+        for lost in emptied(firing.lost) if isinstance(firing, RoutedFiring) else ():
+            _remove(planner, relation, lost)
+            planner.triggers.later += firing.after(triggers.UPDATE, row_set.project(lost, _columns_of("old", relation)), None, set_columns)
     if written_parts:
         return sum(counts), pa.concat_tables(written_parts, promote_options="permissive")
     return 0, arrow_row(relation).empty_table()

@@ -37,6 +37,7 @@ from headgate.commands.query.planner import Planner
 from headgate.commands.query.row_security import Violation
 from headgate.commands.trigger.firing import Firing
 from headgate.commands.trigger.statement import of_statement
+from headgate.errors import PostgresError
 from headgate.expression.node import Const, Expression
 from headgate.expression.spark import domain
 from headgate.storage import row_set
@@ -224,7 +225,7 @@ class NewRows:
 
     def _row_detail(self, rows: pa.Table, row: int) -> str | None:
         forms = self.planner.evaluation.context.forms
-        return row_constraint.row_detail(disclosure.of_row(self.planner, self.shown), rows, row, forms)
+        return disclosure.of_row(self.planner, self.shown).row_detail(rows, row, forms)
 
     # ---- writing ---------------------------------------------------------------------------------------------
 
@@ -243,6 +244,11 @@ class NewRows:
     def fires_rows(self) -> bool:
         """Whether INSERT fires row triggers here, or collects rows for them. They get the rows in the driver."""
         return self.firing is not None and self.firing.has_rows(triggers.INSERT)
+
+    @property
+    def fires_before(self) -> bool:
+        """Whether BEFORE INSERT triggers fire for each row. PostgreSQL then inserts the rows of COPY one by one."""
+        return self.firing is not None and self.firing.fires_before(triggers.INSERT)
 
     def append(self, rows: Rows) -> Rows:
         """Check rows and add them. Return them as stored. Those of a frame stay persisted until `close` if others are checked with them."""
@@ -276,8 +282,12 @@ class NewRows:
         if self.firing is None or isinstance(rows, DataFrame):
             return add(rows)
         added: list[pa.Table] = []
-        remaining, _ = self.firing.before_insert(rows, lambda ready: added.append(add(ready)))
-        last = add(remaining)
+        remaining, places = self.firing.before_insert(rows, lambda ready: added.append(add(ready)))
+        try:
+            last = add(remaining)
+        except PostgresError as error:
+            error.row = None if error.row is None else places[error.row]
+            raise
         return pa.concat_tables([*added, last], promote_options="permissive") if added else last
 
     def accepted(self, rows: Rows) -> Rows:
