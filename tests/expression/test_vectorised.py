@@ -29,7 +29,7 @@ from headgate.expression.spark.value import (
     Value,
     settle,
 )
-from headgate.expression.spark.vectorised import call, call_batch
+from headgate.expression.spark.vectorised import call
 from headgate.storage.spark import failure
 
 REPS = (BOOL, INT4, INT8, FLOAT4, FLOAT8, TEXT, DIGITS, BYTES, DATE, TIMESTAMP, TIMESTAMPTZ)
@@ -67,8 +67,8 @@ def test_values_of_every_type_are_returned_unchanged(frame: DataFrame) -> None:
             (
                 call(same, rep, [call(same, rep, [argument])]),
                 call(same, rep, [argument], raises=False),
-                call_batch(same_array, rep, [call_batch(same_array, rep, [argument])]),
-                call_batch(same_array, rep, [argument], raises=False),
+                call(same_array, rep, [call(same_array, rep, [argument], whole=True)], whole=True),
+                call(same_array, rep, [argument], raises=False, whole=True),
             )
         ):
             outputs.append(F.equal_null(settle(called)(env(frame)), F.col(rep.name)).alias(f"{rep.name}{index}"))
@@ -87,8 +87,8 @@ def test_error_counts_only_if_the_value_is_used(frame: DataFrame) -> None:
             raise PostgresError("22023", f"{numbers[0]} is odd", detail="It has no half.")
         return pc.divide(numbers, 2)
 
-    for function, how in ((halve, call), (halves, call_batch)):
-        halved = how(function, INT4, [how(function, INT4, [column("int4", INT4)])])
+    for function, whole in ((halve, False), (halves, True)):
+        halved = call(function, INT4, [call(function, INT4, [column("int4", INT4)], whole=whole)], whole=whole)
         unused = F.when(F.col("int4") == 8, halved.make(env(frame))).otherwise(-1)
         assert [row[0] for row in frame.select(unused).collect()] == [-1, -1]
         with pytest.raises(PySparkException, match="is odd") as caught:

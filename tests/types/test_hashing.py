@@ -1,4 +1,4 @@
-"""Hash partitioning routes rows as PostgreSQL does, because every type's hash function is equal bit for bit."""
+"""Hash partitioning routes rows as PostgreSQL does, and hashtext is PostgreSQL's, because every type's hash function is equal bit for bit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from headgate.types import registry as r
 from headgate.types.comparable import comparable
-from headgate.types.hashing import HASHED, partition_hash
+from headgate.types.hashing import HASHED, partition_hash, plain_hash
 from headgate.types.text.text import read_text
 
 VALUES = {
@@ -65,6 +65,15 @@ def test_each_value_has_postgresqls_remainder(postgres: Any) -> None:
                 if native.execute(sql, [value]).fetchone() != (True,):
                     wrong.append((name, value))
     assert not wrong
+
+
+@pytest.mark.parametrize("name", ["text", "int2", "int4", "int8"])
+def test_plain_hash_of_each_value_is_postgresqls(postgres: Any, name: str) -> None:
+    oid = r.by_name(name).oid
+    with psycopg.connect(postgres.conninfo(postgres.new_database())) as native:
+        sql = f"SELECT array_agg(hash{name}(value) ORDER BY place) FROM unnest(%s::{name}[]) WITH ORDINALITY AS u (value, place)"
+        expected = native.execute(sql, [VALUES[name]]).fetchone()
+    assert expected == (plain_hash(oid, read_text(pa.array(VALUES[name]), oid)).to_pylist(),)
 
 
 def test_hashes_of_several_columns_are_combined_and_nulls_skipped(postgres: Any) -> None:

@@ -1,7 +1,8 @@
-"""PostgreSQL's extended hash functions on whole columns: hash partitioning routes rows by them (hashfn.c, partbounds.c).
+"""PostgreSQL's hash functions on whole columns (hashfn.c, partbounds.c).
 
-Called by `headgate.storage.routing`. The functions hash the binary form of values (`write_binary`), so the stored form of a type does not
-matter. Rows must be routed to the partition that PostgreSQL would choose, because a subscriber may be either.
+Called by `headgate.storage.routing`, because hash partitioning routes rows by them, and by hashtext and similar functions.
+The functions hash the binary form of values (`write_binary`), so the stored form of a type does not matter. Rows must be routed to the
+partition that PostgreSQL would choose, because a subscriber may be either.
 
     bool, int2, int4, date, oid    hash_bytes_uint32_extended of the value as 32 bits
     int8, timestamp[tz], time      the same of both halves folded, so that equal int4 and int8 hash alike
@@ -78,6 +79,11 @@ def hashed(values: pa.Array, oid: int, seed: int = SEED) -> Words:
             return _hash_word(fixed.astype(np.int64).astype(np.uint32), seed)
 
 
+def plain_hash(oid: int, values: pa.Array) -> pa.Array:
+    """Return the integer that hashtext, hashint4 and similar return: the lower half of the extended hash without a seed."""
+    return pa.array(hashed(values, oid, seed=0).astype(np.uint32).view(np.int32))
+
+
 def _buffers(values: pa.Array) -> tuple[Bytes, npt.NDArray[np.int64]]:
     """Return all bytes, and the start of each value with the end as last element."""
     whole = values.cast(pa.large_binary())
@@ -137,7 +143,7 @@ def _final(a: Halves, b: Halves, c: Halves) -> Words:
 
 def _begin(lengths: npt.NDArray[np.int64], seed: int) -> tuple[Halves, Halves, Halves]:
     start: Halves = (lengths + _INITIAL).astype(np.uint64).astype(np.uint32)
-    a, b, c = start, start, start
+    a, b, c = start, start.copy(), start.copy()  # _hash_bytes changes them in place
     if seed:
         a = a + np.uint32(seed >> 32)
         b = b + np.uint32(seed & 0xFFFFFFFF)

@@ -13,7 +13,7 @@ from headgate.expression.functions.range import Spans
 from headgate.expression.implementation.implementation import Implementation, Raises, SparkForm, Table
 from headgate.expression.spark.array_element import as_item, plain
 from headgate.expression.spark.value import BOOL, TEXT, Value, rep_of
-from headgate.expression.spark.vectorised import call, call_batch, scalar
+from headgate.expression.spark.vectorised import call, scalar
 from headgate.types import registry
 
 _PAIRS = ("range_{}", "range_{}_multirange", "multirange_{}_range", "multirange_{}_multirange")
@@ -84,7 +84,7 @@ def _construct(node: n.Expression, args: Sequence[Value]) -> Value:
     """``int4range(1, 5)`` and ``int4range(1, 5, '[]')``."""
     operands = n.operands(node)
     bounds = [as_item(value, operand.type) for value, operand in zip(args[:2], operands[:2], strict=True)]
-    return call_batch(ranges.constructed, TEXT, [*bounds, *args[2:]], prefix=(node.type.oid,), strict=False)
+    return call(ranges.constructed, TEXT, [*bounds, *args[2:]], prefix=(node.type.oid,), strict=False, whole=True)
 
 
 def _to_multirange(function: Callable[[int, str], str]) -> SparkForm:

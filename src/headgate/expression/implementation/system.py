@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 from headgate.errors import PostgresError
 from headgate.expression.duckdb import number
 from headgate.expression.duckdb import text as duckdb_text
-from headgate.expression.functions import hashing, network, numeric
-from headgate.expression.implementation.implementation import Implementation, Table
+from headgate.expression.functions import network, numeric
+from headgate.expression.implementation.implementation import Implementation, SparkForm, Table
 from headgate.expression.node import Expression, FuncExpr, OpExpr, TypeRef
 from headgate.expression.spark import session_time
 from headgate.expression.spark.array_element import as_item
@@ -20,7 +20,7 @@ from headgate.expression.spark.cast import printed
 from headgate.expression.spark.value import DIGITS, FLOAT8, INT4, INT8, TEXT, Make, Value, settle
 from headgate.expression.spark.vectorised import call, scalar
 from headgate.lsn import Lsn
-from headgate.types import registry
+from headgate.types import hashing, registry
 from headgate.types.base.string import char_of
 from headgate.types.text.text import depends_on
 
@@ -92,6 +92,10 @@ def _concat(node: Expression, args: Sequence[Value]) -> Value:
     return Value(TEXT, lambda env: F.concat(*(part(env) for part in parts)))
 
 
+def _hash(oid: int) -> SparkForm:
+    return lambda node, args: call(hashing.plain_hash, INT4, args, prefix=(oid,), raises=False, whole=True)
+
+
 def _random(node: Expression, args: Sequence[Value]) -> Value:
     """Return random(). Columns built from the same call have the same seed, so that they have the same value for a row."""
     seed = secrets.randbits(63)
@@ -112,10 +116,10 @@ IMPLEMENTATIONS: Table = {
     "pg_typeof": Implementation(_type_name, duckdb=lambda node, operands, args, env: f"CAST({operands[0].type.oid} AS UINTEGER)"),
     "anytextcat/2776,25": Implementation(_concat, duckdb=duckdb_text.beside),
     "textanycat/25,2776": Implementation(_concat, duckdb=duckdb_text.beside),
-    "hashtext": scalar(hashing.of_text, INT4, raises=False),
-    "hashint4": scalar(hashing.of_integer, INT4, raises=False),
-    "hashint2": scalar(hashing.of_integer, INT4, raises=False),
-    "hashint8": scalar(hashing.of_bigint, INT4, raises=False),
+    "hashtext": _hash(registry.TEXT),
+    "hashint4": _hash(registry.INT4),
+    "hashint2": _hash(registry.INT2),
+    "hashint8": _hash(registry.INT8),
     "i8tooid": scalar(to_oid, INT8),
     "oidtoi8": lambda node, args: args[0],
     "chartoi4": scalar(char_to_integer, INT4, raises=False),

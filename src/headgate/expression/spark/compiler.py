@@ -222,7 +222,7 @@ def _user_call(node: n.UserCall) -> Value:
     if node.compute.needs_session:
         raise not_supported(f"calling the function {quote_ident(node.name)} here for each row is not supported",
                             detail="It does more than compute: it runs statements, sends messages, or needs the session.")  # fmt: skip
-    return vectorised.call_batch(node.compute, rep_of(node.type.oid), [plan(argument) for argument in node.args], strict=node.strict)
+    return vectorised.call(node.compute, rep_of(node.type.oid), [plan(argument) for argument in node.args], strict=node.strict, whole=True)
 
 
 def _operation(node: n.OpExpr) -> Value:

@@ -1,8 +1,7 @@
 """Run Python functions over Arrow columns, for functions without an exact Spark expression: in Spark's workers, or at once for constants.
 
-The modules of functions register such a function in their IMPLEMENTATIONS with `scalar` (one value at a time) or `batch` (Arrow array to
-Arrow array), or call `call` and `call_batch` from their own builder. The function must be a plain module-level one, because workers import
-it by name. Its arguments and result are *plain* values:
+The modules of functions register such a function in their IMPLEMENTATIONS with `scalar`, or call `call` from their own builder. The
+function must be a plain module-level one, because workers import it by name. Its arguments and result are *plain* values:
 
     bool                     bool                   text and all types stored as text  str, PostgreSQL's text form
     int2, int4, int8, oid    int                    numeric ('decimal', 'digits')      str, PostgreSQL's text form
@@ -83,26 +82,36 @@ def call(
     prefix: tuple[object, ...] = (),
     strict: bool = True,
     raises: bool = True,
+    whole: bool = False,
 ) -> Value:
-    """Call ``function(*prefix, *arguments)`` for each row. `prefix` holds types and modifiers, which the planner knows. It is pickled."""
-    return _plan(function, result, args, prefix, strict=strict, raises=raises, whole=False)
+    """Call ``function(*prefix, *arguments)`` for each row. `prefix` holds types and modifiers, which the planner knows. It is pickled.
 
-
-def call_batch(
-    function: Callable[..., pa.Array],
-    result: Rep,
-    args: Sequence[Value],
-    *,
-    prefix: tuple[object, ...] = (),
-    strict: bool = True,
-    raises: bool = True,
-) -> Value:
-    """Call ``function(*prefix, *arrays)`` on Arrow arrays of equal length (constants repeated). It returns an array of the plain type.
-
-    If it raises, it is called again row by row, to find the rows that fail. The function receives NULLs even if it is strict. The
-    result of a strict function is NULL for rows with a NULL argument, whatever the function returns.
+    `whole`: call it on Arrow arrays of equal length (constants repeated) instead. It returns an array of the plain type. If it raises, it
+    is called again row by row, to find the rows that fail. It receives NULLs even if it is strict. The result of a strict function is NULL
+    for rows with a NULL argument, whatever the function returns.
     """
-    return _plan(function, result, args, prefix, strict=strict, raises=raises, whole=True)
+    sent = tuple(map(_form_to_send, args))
+    # If an argument can fail, its error is returned in-band as one of the call.
+    invocation = _Call(function, result, sent, prefix, strict, raises or any(argument.marked for argument in sent), whole)
+    if all(argument.fixed for argument in invocation.sent):
+        return _fold(invocation)
+    makes = [(_column_of(argument), argument.calm) for argument, sent in zip(args, invocation.sent, strict=True) if not sent.fixed]
+    calm = all(is_calm for _, is_calm in makes)
+    run = functools.cache(invocation.column_function)  # one function however often its Column is made, so that Spark runs it once
+
+    def raw(env: Env) -> Column:
+        guarded = strict and not calm  # a guarded argument's NULL stops the call: those that cannot fail need no guard
+        return run()(*(make(env) if is_calm and guarded else env.needed(make(env), calm=is_calm) for make, is_calm in makes))
+
+    if not invocation.raises:
+        return Value(invocation.result, lambda env: _from_plain(raw(env), invocation.result), calm=calm)
+    if invocation.result.name == "digits":
+        return Value(invocation.result, raw, fallible=True, calm=calm)
+
+    def settled(env: Env) -> Column:
+        return bound([raw(env)], lambda sent: _from_marked(sent, invocation.result), long=_LONG_CALL)
+
+    return Value(invocation.result, settled, raw=raw, calm=calm)
 
 
 def of_lists(function: Callable[..., str | None], *prefix: object) -> Callable[..., Column]:
@@ -160,40 +169,6 @@ def plain_constant(value: Value) -> Plain:
     if name == "date":
         return text.read_scalar(constant, registry.DATE).cast(pa.int32()).as_py()
     return text.read_scalar(constant, registry.TIMESTAMPTZ if name == "timestamptz" else registry.TIMESTAMP).cast(pa.int64()).as_py()
-
-
-def _plan(
-    function: Callable[..., Plain],
-    result: Rep,
-    args: Sequence[Value],
-    prefix: tuple[object, ...],
-    *,
-    strict: bool,
-    raises: bool,
-    whole: bool,
-) -> Value:
-    sent = tuple(map(_form_to_send, args))
-    # If an argument can fail, its error is returned in-band as one of the call.
-    invocation = _Call(function, result, sent, prefix, strict, raises or any(argument.marked for argument in sent), whole)
-    if all(argument.fixed for argument in invocation.sent):
-        return _fold(invocation)
-    makes = [(_column_of(argument), argument.calm) for argument, sent in zip(args, invocation.sent, strict=True) if not sent.fixed]
-    calm = all(is_calm for _, is_calm in makes)
-    run = functools.cache(invocation.column_function)  # one function however often its Column is made, so that Spark runs it once
-
-    def raw(env: Env) -> Column:
-        guarded = strict and not calm  # a guarded argument's NULL stops the call: those that cannot fail need no guard
-        return run()(*(make(env) if is_calm and guarded else env.needed(make(env), calm=is_calm) for make, is_calm in makes))
-
-    if not invocation.raises:
-        return Value(invocation.result, lambda env: _from_plain(raw(env), invocation.result), calm=calm)
-    if invocation.result.name == "digits":
-        return Value(invocation.result, raw, fallible=True, calm=calm)
-
-    def settled(env: Env) -> Column:
-        return bound([raw(env)], lambda sent: _from_marked(sent, invocation.result), long=_LONG_CALL)
-
-    return Value(invocation.result, settled, raw=raw, calm=calm)
 
 
 def _column_of(value: Value) -> Make:

@@ -8,7 +8,7 @@ from headgate.expression.functions import bytea
 from headgate.expression.implementation.implementation import Guarded, Implementation, SparkForm, Table
 from headgate.expression.node import Expression, FuncExpr
 from headgate.expression.spark.value import BOOL, BYTES, INT4, INT8, TEXT, Value
-from headgate.expression.spark.vectorised import call, call_batch, scalar
+from headgate.expression.spark.vectorised import call, scalar
 
 
 def _digest(name: str) -> SparkForm:
@@ -17,7 +17,7 @@ def _digest(name: str) -> SparkForm:
 
 def _send(node: Expression, args: Sequence[Value]) -> Value:
     assert isinstance(node, FuncExpr)
-    return call_batch(bytea.sent, BYTES, args, prefix=(node.args[0].type.oid,), raises=False)
+    return call(bytea.sent, BYTES, args, prefix=(node.args[0].type.oid,), raises=False, whole=True)
 
 
 _SENT = (
