@@ -39,6 +39,12 @@ def get(cursor: Cursor, database: int, name: str) -> Namespace:
     return existing(lookup(cursor, database, name), "3F000", f'schema "{name}"')
 
 
+def name_of(cursor: Cursor, database: int, oid: int) -> str:
+    """Return the name of a schema, or "" if it does not exist."""
+    schema = find(cursor, database, oid)
+    return "" if schema is None else schema.name
+
+
 def names(cursor: Cursor, database: int) -> list[str]:
     return [name for (name,) in rows(cursor, "SELECT nspname FROM hg.pg_namespace WHERE dbid IN (0, ?) ORDER BY nspname", [database])]
 

@@ -454,18 +454,13 @@ def set_schema(cursor: Cursor, database: int, type_row: TypeRow, namespace_oid: 
     over = one(cursor, "SELECT typname FROM hg.pg_type WHERE dbid = ? AND oid = ?", [database, type_row.array])
     for name in (type_row.name, *(over or ())):
         if lookup(cursor, database, namespace_oid, name) is not None:
-            raise PostgresError("42710", f'type "{name}" already exists in schema "{_schema(cursor, database, namespace_oid)}"')
+            raise PostgresError("42710", f'type "{name}" already exists in schema "{namespace.name_of(cursor, database, namespace_oid)}"')
     for oid in (type_row.oid, type_row.array):
         set_column(cursor, database, oid, "typnamespace", namespace_oid)
     _set_relation(cursor, database, type_row, relnamespace=namespace_oid)
     update(
         cursor, "pg_depend", {"dbid": database, "classid": _TYPE, "objid": type_row.oid, "refclassid": _NAMESPACE}, refobjid=namespace_oid
     )
-
-
-def _schema(cursor: Cursor, database: int, oid: int) -> str:
-    schema = namespace.find(cursor, database, oid)
-    return "" if schema is None else schema.name
 
 
 def set_owner(cursor: Cursor, database: int, type_row: TypeRow, owner: int) -> None:

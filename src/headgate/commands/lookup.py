@@ -15,7 +15,7 @@ from headgate.catalog import function as functions
 from headgate.catalog import hold, system_view
 from headgate.catalog import namespace as namespaces
 from headgate.catalog.function import UserFunction
-from headgate.catalog.physical import Cursor, one
+from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import inheritance
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Column, Relation
@@ -102,20 +102,6 @@ def altered(cursor: Cursor, session: Session, node: pb.RangeVar, *, missing_ok: 
     return relation
 
 
-def namespace(cursor: Cursor, database: int, name: str) -> int:
-    """Return the oid of a schema. Raise 3F000 if it does not exist."""
-    row = one(cursor, "SELECT oid FROM hg.pg_namespace WHERE nspname = ? AND dbid IN (0, ?)", [name, database])
-    if row is None:
-        raise PostgresError("3F000", f'schema "{name}" does not exist')
-    return int(row[0])
-
-
-def namespace_name(cursor: Cursor, database: int, oid: int) -> str:
-    """Return the name of a schema, or "" if it does not exist."""
-    row = one(cursor, "SELECT nspname FROM hg.pg_namespace WHERE oid = ? AND dbid IN (0, ?)", [oid, database])
-    return "" if row is None else str(row[0])
-
-
 def search_path(cursor: Cursor, context: SessionContext) -> list[str]:
     """Return the schemas of the search path that exist and that the user may use, with "$user" resolved and without pg_catalog."""
     names: list[str] = []
@@ -123,17 +109,17 @@ def search_path(cursor: Cursor, context: SessionContext) -> list[str]:
         real = context.user if name == "$user" else name
         if real in names:
             continue
-        row = one(cursor, "SELECT oid FROM hg.pg_namespace WHERE nspname = ? AND dbid IN (0, ?)", [real, context.database])
-        if row is None:
+        schema = namespaces.lookup(cursor, context.database, real)
+        if schema is None:
             continue
-        if real == context.temp_schema or privilege.may_in_schema(cursor, context.user, context.database, row[0], "USAGE"):
+        if real == context.temp_schema or privilege.may_in_schema(cursor, context.user, context.database, schema.oid, "USAGE"):
             names.append(real)
     return names
 
 
 def used_namespace(cursor: Cursor, database: int, name: str) -> int:
     """Return the oid of a schema in which the command creates an object, and protect the schema from DROP meanwhile. Raise 3F000."""
-    oid = namespace(cursor, database, name)
+    oid = namespaces.get(cursor, database, name).oid
     hold.use(cursor, "pg_namespace", oid)
     return oid
 
@@ -167,9 +153,7 @@ def find(cursor: Cursor, context: SessionContext, node: pb.RangeVar, *, check: b
     if node.schemaname == "pg_temp":
         return relations.lookup(cursor, context.database, context.temp_schema or "pg_temp", node.relname)
     if node.schemaname and node.schemaname != context.temp_schema and check:
-        schema = one(cursor, "SELECT oid FROM hg.pg_namespace WHERE nspname = ? AND dbid IN (0, ?)", [node.schemaname, context.database])
-        if schema is not None:
-            privilege.check_use_of_schema(cursor, context.user, context.database, int(schema[0]))
+        namespaces.check_use(cursor, context.user, context.database, node.schemaname)
     return relations.lookup(cursor, context.database, node.schemaname or None, node.relname, search_path(cursor, context))
 
 
@@ -178,7 +162,7 @@ def target(cursor: Cursor, context: SessionContext, node: pb.RangeVar) -> Relati
     relation = find(cursor, context, node)
     if relation is None:
         if node.schemaname:
-            namespace(cursor, context.database, node.schemaname)
+            namespaces.get(cursor, context.database, node.schemaname)
         raise PostgresError("42P01", f'relation "{shown(node)}" does not exist')
     return relation
 
@@ -276,9 +260,7 @@ def _dropped(cursor: Cursor, session: Session, parts: Iterable[pb.Node], kind: s
     relation = relations.lookup(cursor, context.database, schema, name, search_path(cursor, context))
     if relation is None:
         missing = PostgresError("42704" if kind == "index" else "42P01", f'{kind} "{name}" does not exist')
-        if schema is not None and not one(
-            cursor, "SELECT 1 FROM hg.pg_namespace WHERE nspname = ? AND dbid IN (0, ?)", [schema, context.database]
-        ):
+        if schema is not None and namespaces.lookup(cursor, context.database, schema) is None:
             missing = PostgresError("3F000", f'schema "{schema}" does not exist')
         if not missing_ok:
             raise missing

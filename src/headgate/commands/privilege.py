@@ -149,35 +149,24 @@ def may_in_schema(cursor: Cursor, role: str, database: int, namespace: int, priv
     return is_superuser(cursor, role) or namespaces.may(cursor, role, database, namespace, privilege)
 
 
-def owns_schema(cursor: Cursor, role: str, database: int, owner: int) -> bool:
-    """Return whether the role owns a schema. The owner of the database owns the schemas of pg_database_owner."""
+def check_owner_of_schema(cursor: Cursor, role: str, database: int, schema: namespaces.Namespace) -> None:
+    """Raise 42501 `must be owner of schema s`. The owner of the database owns the schemas of pg_database_owner."""
     row = one(cursor, "SELECT datdba FROM hg.pg_database WHERE oid = ?", [database])
     rights = acl.role(cursor, role)
-    return (rights if row is None else namespaces.with_database_owner(cursor, rights, row[0])).owns(owner)
+    if not (rights if row is None else namespaces.with_database_owner(cursor, rights, row[0])).owns(schema.owner):
+        raise PostgresError("42501", f"must be owner of schema {schema.name}")
 
 
 def check_create_in_schema(cursor: Cursor, role: str, database: int, namespace: int) -> None:
     """Raise 42501 `permission denied for schema s` without CREATE on the schema."""
-    _check_schema(cursor, role, database, namespace, "CREATE")
+    if not may_in_schema(cursor, role, database, namespace, "CREATE"):
+        raise PostgresError("42501", f"permission denied for schema {namespaces.name_of(cursor, database, namespace)}")
 
 
 def check_new_name(cursor: Cursor, role: str, relation: Relation) -> None:
     """Raise 42501 `permission denied for schema s` unless the role may give a relation, or an index of it, a name in its schema."""
     if not relation.schema.startswith("pg_temp_"):
         check_create_in_schema(cursor, role, relation.database, relation.namespace_oid)
-
-
-def check_use_of_schema(cursor: Cursor, role: str, database: int, namespace: int) -> None:
-    """Raise 42501 `permission denied for schema s` without USAGE on a schema that a name specifies."""
-    _check_schema(cursor, role, database, namespace, "USAGE")
-
-
-def _check_schema(cursor: Cursor, role: str, database: int, namespace: int, privilege: str) -> None:
-    if may_in_schema(cursor, role, database, namespace, privilege):
-        return
-    row = one(cursor, "SELECT nspname FROM hg.pg_namespace WHERE oid = ? AND dbid IN (0, ?)", [namespace, database])
-    assert row is not None
-    raise PostgresError("42501", f"permission denied for schema {row[0]}")
 
 
 # ---- tables, columns, sequences ------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from postgast import pg_query_pb2 as pb
 
+from headgate.catalog import namespace as namespaces
 from headgate.catalog.physical import Cursor, rows
 from headgate.catalog.session import SessionContext
 from headgate.commands import lookup
@@ -49,7 +50,7 @@ def _constraints_of_name(cursor: Cursor, context: SessionContext, name: pb.Range
             "SELECT oid, condeferrable FROM hg.pg_constraint WHERE dbid IN (0, ?) AND conname = ? AND connamespace = ?"
             " UNION ALL SELECT t.oid, t.tgdeferrable FROM hg.pg_trigger t JOIN hg.pg_class c ON c.dbid = t.dbid AND c.oid = t.tgrelid"
             " WHERE t.tgconstraint <> 0 AND NOT t.tgisinternal AND t.dbid = ? AND t.tgname = ? AND c.relnamespace = ?",
-            2 * [context.database, name.relname, lookup.namespace(cursor, context.database, schema)],
+            2 * [context.database, name.relname, namespaces.get(cursor, context.database, schema).oid],
         )
         if deferred and not all(deferrable for _, deferrable in constraints):
             raise PostgresError("42809", f'constraint "{name.relname}" is not deferrable')

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 from postgast import pg_query_pb2 as pb
 
+from headgate.catalog import database as databases
+from headgate.catalog import namespace as namespaces
 from headgate.catalog.physical import Cursor, insert, one, run, tables
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.replication import publication as publications
@@ -69,11 +71,9 @@ def _object(node: pb.CommentStmt, session: Session, cursor: Cursor) -> tuple[int
             privilege.check_owner(cursor, context.user, kind.owner, "type", registry.format_type(kind.oid))
             return _TYPE, kind.oid, 0, False
         case pb.OBJECT_SCHEMA:
-            oid = lookup.namespace(cursor, database, target.sval)
-            owner = one(cursor, "SELECT nspowner FROM hg.pg_namespace WHERE dbid IN (0, ?) AND oid = ?", [database, oid])
-            if owner is not None and not privilege.owns_schema(cursor, context.user, database, owner[0]):
-                raise PostgresError("42501", f"must be owner of schema {target.sval}")
-            return _NAMESPACE, oid, 0, False
+            schema = namespaces.get(cursor, database, target.sval)
+            privilege.check_owner_of_schema(cursor, context.user, database, schema)
+            return _NAMESPACE, schema.oid, 0, False
         case pb.OBJECT_PUBLICATION:
             publication = publications.get(cursor, database, target.sval)
             privilege.check_owner(cursor, context.user, publication.owner, "publication", publication.name)
@@ -83,11 +83,9 @@ def _object(node: pb.CommentStmt, session: Session, cursor: Cursor) -> tuple[int
             privilege.check_owner(cursor, context.user, subscription.owner, "subscription", subscription.name)
             return _SUBSCRIPTION, subscription.oid, 0, False  # pg_description, although pg_subscription is shared
         case pb.OBJECT_DATABASE:
-            row = one(cursor, "SELECT oid, datdba FROM hg.pg_database WHERE datname = ?", [target.sval])
-            if row is None:
-                raise PostgresError("3D000", f'database "{target.sval}" does not exist')
-            privilege.check_owner(cursor, context.user, row[1], "database", target.sval)
-            return _DATABASE, int(row[0]), 0, True
+            commented = databases.get(cursor, target.sval)
+            privilege.check_owner(cursor, context.user, commented.owner, "database", commented.name)
+            return _DATABASE, commented.oid, 0, True
         case pb.OBJECT_ROLE:
             return _ROLE, _role(target.sval, session, cursor), 0, True
         case kind if kind in definition.ROUTINES:
@@ -131,7 +129,7 @@ def _relation(items: Iterable[pb.Node], session: Session, cursor: Cursor, word: 
     relation = relations.lookup(cursor, context.database, schema, name, lookup.search_path(cursor, context))
     if relation is None:
         if schema is not None:
-            lookup.namespace(cursor, context.database, schema)
+            namespaces.get(cursor, context.database, schema)
         full_name = name if schema is None else f"{schema}.{name}"
         raise PostgresError("42P01", f'relation "{full_name}" does not exist')
     privilege.check_owner(cursor, context.user, relation.owner, word or lookup.KINDS[relation.kind], relation.name)

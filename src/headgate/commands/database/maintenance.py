@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from postgast import pg_query_pb2 as pb
 
+from headgate.catalog import database as databases
 from headgate.catalog import namespace
-from headgate.catalog.physical import one
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import TABLE_KINDS, RelationKind
 from headgate.commands import lookup, privilege
@@ -105,12 +105,10 @@ def reindex(node: ParseNode, session: Session) -> CommandResult:
         return CommandResult("REINDEX")
     if node.kind == pb.REINDEX_OBJECT_SCHEMA:
         schema = namespace.get(cursor, context.database, node.name)
-        if not privilege.owns_schema(cursor, context.user, context.database, schema.owner):
-            raise PostgresError("42501", f"must be owner of schema {node.name}")
+        privilege.check_owner_of_schema(cursor, context.user, context.database, schema)
         return CommandResult("REINDEX")
     if node.name and node.name != context.database_name:
         raise PostgresError("0A000", "can only reindex the currently open database")
-    owner = one(cursor, "SELECT datdba FROM hg.pg_database WHERE oid = ?", [context.database])
-    assert owner is not None
-    privilege.check_owner(cursor, context.user, owner[0], "database", context.database_name)
+    database = databases.get(cursor, context.database_name)
+    privilege.check_owner(cursor, context.user, database.owner, "database", database.name)
     return CommandResult("REINDEX")

@@ -12,6 +12,7 @@ from dataclasses import replace
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import function as functions
+from headgate.catalog import namespace as namespaces
 from headgate.catalog.function import Argument, UserFunction
 from headgate.catalog.physical import Cursor, update
 from headgate.catalog.security import acl
@@ -390,7 +391,7 @@ def _moved(new_function: UserFunction, session: Session, word: str) -> CommandRe
         for function in functions.named(cursor, database, new_function.name)
     ):
         shown = f"{new_function.name}({', '.join(map(registry.format_type, new_function.types))})"
-        schema = lookup.namespace_name(cursor, database, new_function.namespace)
+        schema = namespaces.name_of(cursor, database, new_function.namespace)
         raise PostgresError("42723", f'function {shown} already exists in schema "{schema}"')
     _write(cursor, database, new_function)
     return CommandResult(f"ALTER {word.upper()}")

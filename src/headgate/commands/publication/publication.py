@@ -22,6 +22,7 @@ from collections.abc import Iterable
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import history
+from headgate.catalog import namespace as namespaces
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Relation
@@ -217,7 +218,7 @@ def _add(publication: Publication, tables: list[TableObject], schemas: list[int]
         )
     for schema in schemas:
         if schema in publication.schemas:
-            name = lookup.namespace_name(cursor, context.database, schema)
+            name = namespaces.name_of(cursor, context.database, schema)
             raise PostgresError("42710", f'schema "{name}" is already member of publication "{publication.name}"')
         publication_object.check_schema(cursor, context.database, schema)
         publications.add_schema(cursor, transaction.engine.catalog.next_oid, context.database, publication.oid, schema)
@@ -245,7 +246,7 @@ def _drop(publication: Publication, tables: list[TableObject], schemas: list[int
         publications.drop_member(cursor, database, publication.oid, table.relation.oid)
     for schema in schemas:
         if schema not in publication.schemas:
-            name = lookup.namespace_name(cursor, database, schema)
+            name = namespaces.name_of(cursor, database, schema)
             raise PostgresError("42704", f'tables from schema "{name}" are not part of the publication')
         publications.drop_schema(cursor, database, publication.oid, schema)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import hold
+from headgate.catalog import namespace as namespaces
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import inheritance
 from headgate.catalog.relation.relation import Relation
@@ -174,7 +175,7 @@ def _attnums(relation: Relation, column_names: tuple[str, ...] | None, generated
 
 def check_schema(cursor: Cursor, database: int, oid: int) -> str:
     """Return the schema's name. Raise 22023 for a system schema or a temporary one."""
-    name = lookup.namespace_name(cursor, database, oid)
+    name = namespaces.name_of(cursor, database, oid)
     message = f'cannot add schema "{name}" to publication'
     if name in ("pg_catalog", "pg_toast"):
         raise PostgresError("22023", message, detail="This operation is not supported for system schemas.")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import function as functions
+from headgate.catalog import namespace as namespaces
 from headgate.catalog.function import UserFunction
 from headgate.catalog.physical import Cursor, insert, one, rows, run
 from headgate.catalog.relation import relation as relations
@@ -193,8 +194,8 @@ def _function_target(cursor: Cursor, database: int, function: UserFunction) -> G
 def _functions(node: pb.GrantStmt, session: Session, cursor: Cursor) -> list[UserFunction]:
     word = definition.ROUTINES[node.objtype]
     if node.targtype == pb.ACL_TARGET_ALL_IN_SCHEMA:
-        schemas = [lookup.namespace(cursor, session.context.database, unwrap(item).sval) for item in node.objects]
-        return [function for schema in schemas for function in functions.in_schema(cursor, session.context.database, schema)]
+        schemas = [namespaces.get(cursor, session.context.database, unwrap(item).sval) for item in node.objects]
+        return [function for schema in schemas for function in functions.in_schema(cursor, session.context.database, schema.oid)]
     named_functions = [definition.named(unwrap(item), session, cursor, word) for item in node.objects]
     return [function for function in named_functions if function is not None]
 
@@ -257,10 +258,10 @@ def _relations(node: pb.GrantStmt, session: Session, cursor: Cursor) -> list[Rel
     context = session.context
     if node.targtype == pb.ACL_TARGET_ALL_IN_SCHEMA:
         kinds = {RelationKind.SEQUENCE} if node.objtype == pb.OBJECT_SEQUENCE else TABLE_KINDS | {RelationKind.VIEW}
-        schemas = [lookup.namespace(cursor, context.database, unwrap(item).sval) for item in node.objects]
+        schemas = [namespaces.get(cursor, context.database, unwrap(item).sval) for item in node.objects]
         for schema in schemas:
-            privilege.check_use_of_schema(cursor, context.user, context.database, schema)
-        return [relation for schema in schemas for relation in relations.in_schema(cursor, context.database, schema, kinds)]
+            namespaces.check_use(cursor, context.user, context.database, schema.name)
+        return [relation for schema in schemas for relation in relations.in_schema(cursor, context.database, schema.oid, kinds)]
     return [lookup.target(cursor, context, unwrap(item)) for item in node.objects]
 
 

@@ -11,6 +11,7 @@ import functools
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from headgate.catalog import namespace as namespaces
 from headgate.catalog.catalog import Catalog
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import relation as relations
@@ -97,7 +98,7 @@ def _local(session: Session, transaction: Transaction, table: remote.PublishedTa
     cursor, context = transaction.cursor, session.context
     schema, name = table.schema, table.name
     try:
-        lookup.namespace(cursor, context.database, schema)
+        namespaces.get(cursor, context.database, schema)
         relation = existing(relations.lookup(cursor, context.database, schema, name), "42P01", f'relation "{schema}.{name}"')
     except PostgresError as error:
         error.hint = MISSING

@@ -16,6 +16,7 @@ from headgate.catalog.physical import Cursor
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.replication.subscription import Subscription
 from headgate.catalog.security import acl
+from headgate.catalog.security import role as roles
 from headgate.catalog.security.rights import one
 from headgate.commands import privilege
 from headgate.commands.publication import replica_identity
@@ -44,14 +45,15 @@ def _check_rights(cursor: Cursor, subscription: Subscription, relation: Relation
         return
     for op in ops:
         privilege.check_table(cursor, owner, relation.database, relation.oid, relation.name, *_NEEDED[op])
-    _check_row_security(cursor, owner, relation)
+    if privilege.under_row_security(cursor, owner, relation):
+        raise PostgresError("0A000", f'user "{owner}" cannot replicate into relation with row-level security enabled: "{relation.name}"')
 
 
 def check_login(cursor: Cursor, subscription: Subscription) -> None:
     """Raise 28000 with severity FATAL if the owner may not log in, so that no worker starts."""
-    role = one(cursor, "SELECT rolname, rolcanlogin FROM hg.pg_authid WHERE oid = ?", [subscription.owner])
-    if role is not None and not role[1]:
-        raise PostgresError("28000", f'role "{role[0]}" is not permitted to log in', severity=Severity.FATAL)
+    role = roles.find(cursor, subscription.owner)
+    if role is not None and not role.can_login:
+        raise PostgresError("28000", f'role "{role.name}" is not permitted to log in', severity=Severity.FATAL)
 
 
 def owner_of(cursor: Cursor, relation: Relation) -> int | None:
@@ -66,17 +68,3 @@ def _table_owner(cursor: Cursor, owner: str, relation: Relation) -> str:
     if table_owner != owner and not privilege.is_member(cursor, owner, table_owner):
         raise PostgresError("42501", f'role "{owner}" cannot SET ROLE to "{table_owner}"')
     return table_owner
-
-
-def _check_row_security(cursor: Cursor, owner: str, relation: Relation) -> None:
-    row = one(
-        cursor,
-        "SELECT c.relrowsecurity, c.relforcerowsecurity, c.relowner, r.rolbypassrls FROM hg.pg_class c, hg.pg_authid r"
-        " WHERE c.dbid = ? AND c.oid = ? AND r.rolname = ?",
-        [relation.database, relation.oid, owner],
-    )
-    if row is None or not row[0] or row[3]:
-        return
-    if privilege.owns(cursor, owner, int(row[2])) and not row[1]:
-        return
-    raise PostgresError("0A000", f'user "{owner}" cannot replicate into relation with row-level security enabled: "{relation.name}"')
