@@ -125,6 +125,14 @@ def _quotient_scale(a: Decimal, b: Decimal) -> int:
     return min(max(16 - quotient_weight * 4, scale_of(a), scale_of(b), 0), 1000)
 
 
+def _whole_quotient(a: Decimal, b: Decimal) -> Decimal:
+    if not b:
+        raise _ZERO
+    common = max(scale_of(a), scale_of(b))
+    whole = abs(int(a.scaleb(common, EXACT))) // abs(int(b.scaleb(common, EXACT)))
+    return Decimal(-whole if (a < 0) != (b < 0) else whole)
+
+
 def _modulo(a: Decimal, b: Decimal) -> Decimal:
     if not b:
         raise _ZERO
@@ -140,21 +148,8 @@ add = _binary(_plus, lambda a, b: at_scale(EXACT.add(a, b), max(scale_of(a), sca
 subtract = _binary(lambda a, b: _plus(a, -b), lambda a, b: at_scale(EXACT.subtract(a, b), max(scale_of(a), scale_of(b))))
 multiply = _binary(_times, _product)
 divide = _binary(_over, _divide)
+truncated_quotient = _binary(_over, _whole_quotient)
 modulo = _binary(_rest, _modulo)
-
-
-def truncated_quotient(left: str, right: str) -> str:
-    """Return the integer part of the quotient (div)."""
-    a, b = read(left), read(right)
-    if a.is_nan() or b.is_nan():
-        return "NaN"
-    if not (a.is_finite() and b.is_finite()):
-        return write(_over(a, b))
-    if not b:
-        raise _ZERO
-    common = max(scale_of(a), scale_of(b))
-    whole = abs(int(a.scaleb(common, EXACT))) // abs(int(b.scaleb(common, EXACT)))
-    return write(Decimal(-whole if (a < 0) != (b < 0) else whole))
 
 
 def negate(text: str) -> str:
@@ -240,7 +235,7 @@ def to_integer(text: str, bits: int) -> str:
 
 def to_double(text: str) -> str:
     value = float(text)
-    if (value in (float("inf"), float("-inf")) and "Inf" not in text) or (value == 0 and read(text)):
+    if (math.isinf(value) and "Inf" not in text) or (value == 0 and read(text)):
         raise PostgresError("22003", f'"{text}" is out of range for type double precision')
     return repr(value)
 
@@ -252,10 +247,8 @@ def to_single(text: str) -> str:
 
 def from_double(value: float, digits: int) -> str:
     """Cast from double precision (15 digits) or real (6)."""
-    if math.isnan(value):
-        return "NaN"
-    if value in (float("inf"), float("-inf")):
-        return "Infinity" if value > 0 else "-Infinity"
+    if not math.isfinite(value):
+        return number.shortest(value, short=False)
     exact = Decimal(f"%.{digits}g" % value)
     exponent = exact.as_tuple().exponent
     assert isinstance(exponent, int)

@@ -171,7 +171,7 @@ def float_of(text: str, oid: int) -> float:
         return float("nan") if "nan" in number else float(number)
     else:
         value = float(number) if oid == registry.FLOAT8 else pc.cast(pa.array([number]), target)[0].as_py()
-    if value in (float("inf"), float("-inf")) or (value == 0 and re.search("[1-9a-f]", re.split("[ep]", number.replace("0x", ""))[0])):
+    if math.isinf(value) or (value == 0 and re.search("[1-9a-f]", re.split("[ep]", number.replace("0x", ""))[0])):
         raise PostgresError("22003", f'"{match[1]}" is out of range for type {name}')
     return float(value)
 
@@ -219,10 +219,8 @@ def shortest(value: float, *, short: bool) -> str:
     PostgreSQL's Ryu does not use a decimal that lies exactly between two floats, because readers need not round to even. Python and Arrow
     do use it. Such values exist only from 2^53 (float4: 2^24) on.
     """
-    if math.isnan(value):
-        return "NaN"
-    if value in (float("inf"), float("-inf")):
-        return "Infinity" if value > 0 else "-Infinity"
+    if not math.isfinite(value):
+        return _layout(str(value))
     kind: type[np.floating] = np.float32 if short else np.float64
     digits = np.format_float_scientific(kind(value), unique=True, trim="-")
     if abs(value) >= (1 << 24 if short else 1 << 53):

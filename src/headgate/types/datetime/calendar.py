@@ -1,6 +1,7 @@
 """PostgreSQL's calendar: proleptic Gregorian days since 1970-01-01, with years before 1 (1 BC is year 0).
 
-Used by `decoder`, `timestamp_input`, `timestamp` and `interval`. Days are those of Arrow's date32; PostgreSQL's own epoch is 2000-01-01.
+Used by `decoder`, `timestamp_input`, `timestamp` and `interval`, and by functions of dates. Days are those of Arrow's date32. The epoch of
+PostgreSQL itself is 2000-01-01.
 
 Infinite dates and timestamps are stored as the largest and smallest integers, which no finite value of PostgreSQL's calendar reaches.
 DuckDB reads the same numbers as infinity and -infinity.
@@ -20,6 +21,16 @@ INFINITE_MICROS = (1 << 63) - 1
 MONTH_DAYS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 JULIAN_EPOCH = 2440588
 """The Julian day of 1970-01-01."""
+
+
+def divmod_toward_zero(value: int, by: int) -> tuple[int, int]:
+    """Divide as C's / and % do.
+
+    >>> divmod_toward_zero(-7, 3)
+    (-2, -1)
+    """
+    whole = abs(value) // by
+    return (whole, value - whole * by) if value >= 0 else (-whole, value + whole * by)
 
 
 def is_leap(year: int) -> bool:

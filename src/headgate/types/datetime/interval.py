@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from headgate.errors import PostgresError
 from headgate.types import normal_form, registry, text_column, typmod
+from headgate.types.datetime.calendar import divmod_toward_zero
 from headgate.types.datetime.field import FieldKind, Flaw, Flawed, micros_of, split
 
 _SECOND, _MINUTE, _HOUR, _DAY = 1_000_000, 60_000_000, 3_600_000_000, 86_400_000_000
@@ -84,13 +85,18 @@ class Interval:
         """Return the interval with all signs inverted."""
         return Interval(-self.months, -self.days, -self.micros, -self.years)
 
+    def fields(self) -> tuple[int, int, int, int, int, int, int]:
+        """Return years, months, days, hours, minutes, seconds and microseconds, each with the sign of the number that it is a part of."""
+        years, months = divmod_toward_zero(self.months, 12)
+        minutes, micros = divmod_toward_zero(self.micros, _MINUTE)
+        return years, months, self.days, *divmod_toward_zero(minutes, 60), *divmod_toward_zero(micros, _SECOND)
+
     def print(self) -> str:
         """Print in style postgres (EncodeInterval): ``1 year 2 mons -3 days +04:05:06.7``."""
-        years, months = divmod(abs(self.months), 12)
-        sign = -1 if self.months < 0 else 1
+        years, months, days, *_ = self.fields()
         words: list[str] = []
         negative = False
-        for value, unit in ((sign * years, "year"), (sign * months, "mon"), (self.days, "day")):
+        for value, unit in ((years, "year"), (months, "mon"), (days, "day")):
             if value:
                 words.append(f"{'+' if negative and value > 0 else ''}{value} {unit}{'' if value == 1 else 's'}")
                 negative = value < 0
@@ -238,7 +244,7 @@ def _iso(text: str) -> Interval:
 
 
 def _toward_zero(value: int, unit: int) -> int:
-    return value // unit * unit if value >= 0 else -(-value // unit * unit)
+    return value - divmod_toward_zero(value, unit)[1]
 
 
 def adjusted(decoded: Interval, modifier: int) -> Interval:

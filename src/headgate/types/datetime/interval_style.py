@@ -9,8 +9,6 @@ import pyarrow as pa
 
 from headgate.types.datetime.interval import Interval, normal
 
-_SECOND = 1_000_000
-
 
 def write_interval(stored: pa.StringArray, style: str) -> pa.StringArray:
     """Print a stored column as interval_out, each different interval once."""
@@ -21,18 +19,6 @@ def write_interval(stored: pa.StringArray, style: str) -> pa.StringArray:
     return pa.array([write(normal(text)) for text in coded.dictionary.to_pylist()], pa.string()).take(coded.indices)
 
 
-def _clock(micros: int) -> tuple[int, int, int, int]:
-    """Return hours, minutes, seconds and microseconds, all with the sign of the whole."""
-    sign, size = (-1 if micros < 0 else 1), abs(micros)
-    seconds, fraction = divmod(size, _SECOND)
-    return sign * (seconds // 3600), sign * (seconds // 60 % 60), sign * (seconds % 60), sign * fraction
-
-
-def _years(months: int) -> tuple[int, int]:
-    years, rest = divmod(abs(months), 12)
-    return (-years, -rest) if months < 0 else (years, rest)
-
-
 def _seconds(seconds: int, fraction: int, width: int) -> str:
     """Print seconds without sign and without trailing zeros in the fraction (AppendSeconds)."""
     return f"{abs(seconds):0{width}}" + (f".{abs(fraction):06}".rstrip("0") if fraction else "")
@@ -40,8 +26,8 @@ def _seconds(seconds: int, fraction: int, width: int) -> str:
 
 def _verbose(interval: Interval) -> str:
     """Print ``@ 1 year 2 mons -3 days 4 hours 5 mins 6.7 secs``. A negative first field inverts all signs and adds "ago"."""
-    hours, minutes, seconds, fraction = _clock(interval.micros)
-    parts = zip((*_years(interval.months), interval.days, hours, minutes), ("year", "mon", "day", "hour", "min"), strict=True)
+    *larger, seconds, fraction = interval.fields()
+    parts = zip(larger, ("year", "mon", "day", "hour", "min"), strict=True)
     words = [(value, str(abs(value)), unit) for value, unit in parts if value]
     if seconds or fraction:
         words.append((seconds or fraction, _seconds(seconds, fraction, 1), "sec"))
@@ -59,7 +45,7 @@ def _plural(unit: str, value: int, size: str, *, ago: bool) -> str:
 
 def _sql_standard(interval: Interval) -> str:
     """Print ``1-2`` or ``-3 4:05:06``, and with all signs if SQL has no such interval: ``+1-2 -3 +4:05:06``."""
-    (years, months), (hours, minutes, seconds, fraction) = _years(interval.months), _clock(interval.micros)
+    years, months, _, hours, minutes, seconds, fraction = interval.fields()
     values = (interval.months, interval.days, interval.micros)
     if not any(values):
         return "0"
@@ -78,8 +64,8 @@ def _iso(interval: Interval) -> str:
     """Print ``P1Y2M-3DT4H5M6.7S``."""
     if interval == Interval():
         return "PT0S"
-    hours, minutes, seconds, fraction = _clock(interval.micros)
-    date = "".join(f"{value}{unit}" for value, unit in zip((*_years(interval.months), interval.days), "YMD", strict=True) if value)
+    years, months, days, hours, minutes, seconds, fraction = interval.fields()
+    date = "".join(f"{value}{unit}" for value, unit in ((years, "Y"), (months, "M"), (days, "D")) if value)
     clock = "".join(f"{value}{unit}" for value, unit in ((hours, "H"), (minutes, "M")) if value)
     if seconds or fraction:
         clock += f"{'-' if interval.micros < 0 else ''}{_seconds(seconds, fraction, 1)}S"

@@ -6,7 +6,7 @@ double, which is added up in binary. The caller has checked the unit with `has_â
 
 from __future__ import annotations
 
-from headgate.expression.functions.datetime.interval import split
+from headgate.types.datetime.calendar import divmod_toward_zero
 from headgate.types.datetime.interval import Interval, normal
 from headgate.types.datetime.time_of_day import parts_of
 
@@ -24,17 +24,17 @@ def scaled(number: int, digits: int) -> str:
 
 def _exact_clock(unit: str, micros: int) -> str:
     if unit == "hour":
-        return str(split(micros, 3_600_000_000)[0])
+        return str(divmod_toward_zero(micros, 3_600_000_000)[0])
     if unit == "minute":
-        return str(split(split(micros, 60_000_000)[0], 60)[1])
-    second = split(micros, 60_000_000)[1]
+        return str(divmod_toward_zero(divmod_toward_zero(micros, 60_000_000)[0], 60)[1])
+    second = divmod_toward_zero(micros, 60_000_000)[1]
     return scaled(second, {"second": 6, "millisecond": 3, "microsecond": 0}[unit])
 
 
 def _double_clock(unit: str, micros: int) -> float:
     if unit not in ("second", "millisecond"):
         return float(_exact_clock(unit, micros))
-    whole, fraction = split(split(micros, 60_000_000)[1], 1_000_000)
+    whole, fraction = divmod_toward_zero(divmod_toward_zero(micros, 60_000_000)[1], 1_000_000)
     return whole + fraction / 1_000_000.0 if unit == "second" else whole * 1000.0 + fraction / 1000.0
 
 
@@ -53,7 +53,7 @@ def double_time(unit: str, text: str) -> float:
 def _zone(unit: str, east: int) -> int:
     if unit == "timezone":
         return east
-    return split(east, 3600)[0] if unit == "timezone_hour" else split(split(east, 60)[0], 60)[1]
+    return divmod_toward_zero(east, 3600)[0] if unit == "timezone_hour" else divmod_toward_zero(divmod_toward_zero(east, 60)[0], 60)[1]
 
 
 def exact_timetz(unit: str, text: str) -> str:
@@ -73,17 +73,17 @@ def double_timetz(unit: str, text: str) -> float:
 
 
 def _months(unit: str, span: Interval) -> int:
-    years, months = split(span.months, 12)
+    years, months = divmod_toward_zero(span.months, 12)
     if unit == "month":
         return months
-    return split(months, 3)[0] + 1 if unit == "quarter" else split(years, _YEARS[unit])[0]
+    return divmod_toward_zero(months, 3)[0] + 1 if unit == "quarter" else divmod_toward_zero(years, _YEARS[unit])[0]
 
 
 def exact_interval(unit: str, text: str) -> str:
     """Return EXTRACT of an interval (extract_interval)."""
     span = normal(text)
     if unit == "epoch":
-        years, months = split(span.months, 12)
+        years, months = divmod_toward_zero(span.months, 12)
         return scaled((years * 1461 + months * 120 + span.days * 4) * 21_600_000_000 + span.micros, 6)
     if unit == "day":
         return str(span.days)
@@ -94,7 +94,7 @@ def double_interval(unit: str, text: str) -> float:
     """Return date_part of an interval (interval_part)."""
     span = normal(text)
     if unit == "epoch":
-        years, months = split(span.months, 12)
+        years, months = divmod_toward_zero(span.months, 12)
         total = span.micros / 1_000_000.0 + (365.25 * 86400) * years
         return total + (30.0 * 86400) * months + 86400.0 * span.days
     return _double_clock(unit, span.micros) if unit in TIME_UNITS else float(exact_interval(unit, text))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from headgate.errors import PostgresError
-from headgate.types.datetime.calendar import DAY
+from headgate.types.datetime.calendar import DAY, divmod_toward_zero
 from headgate.types.datetime.interval import Interval, adjusted, normal
 
 _INT = 2**31
@@ -97,12 +97,6 @@ def over(text: str, divisor: float) -> str:
     return _scale(span.months / divisor, span.days / divisor, span.micros / divisor)
 
 
-def split(value: int, by: int) -> tuple[int, int]:
-    """Divide as C's / and % do."""
-    whole = abs(value) // by
-    return (whole, value - whole * by) if value >= 0 else (-whole, value + whole * by)
-
-
 def _one_sign(large: int, small: int, unit: int, low: int = 0) -> tuple[int, int]:
     """Give both numbers the same sign by exchanging one of `large` for `unit` of `small`. `low` decides the sign if `small` is 0."""
     if large > 0 and (small < 0 or (small == 0 and low < 0)):
@@ -115,7 +109,7 @@ def _one_sign(large: int, small: int, unit: int, low: int = 0) -> tuple[int, int
 def justify_hours(text: str) -> str:
     """Convert full 24 hours to days (interval_justify_hours)."""
     span = normal(text)
-    days, micros = split(span.micros, DAY)
+    days, micros = divmod_toward_zero(span.micros, DAY)
     total = checked(0, span.days + days, 0).days
     day, rest = _one_sign(total, micros, DAY)
     return Interval(span.months, day, rest).print()
@@ -124,7 +118,7 @@ def justify_hours(text: str) -> str:
 def justify_days(text: str) -> str:
     """Convert full 30 days to months (interval_justify_days)."""
     span = normal(text)
-    months, days = split(span.days, 30)
+    months, days = divmod_toward_zero(span.days, 30)
     total = checked(span.months + months, 0, 0).months
     month, day = _one_sign(total, days, 30)
     return Interval(month, day, span.micros).print()
@@ -133,8 +127,8 @@ def justify_days(text: str) -> str:
 def justify_interval(text: str) -> str:
     """Convert full 24 hours to days and full 30 days to months, with equal signs (interval_justify_interval)."""
     span = normal(text)
-    whole_days, micros = split(span.micros, DAY)
-    months, days = split(span.days + whole_days, 30)
+    whole_days, micros = divmod_toward_zero(span.micros, DAY)
+    months, days = divmod_toward_zero(span.days + whole_days, 30)
     total = checked(span.months + months, 0, 0).months
     month, day = _one_sign(total, days, 30, micros)
     day, rest = _one_sign(day, micros, DAY)
@@ -171,10 +165,10 @@ def truncated(unit: str, text: str) -> str:
     """Truncate an interval to one of `TRUNCATED` (interval_trunc)."""
     span = normal(text)
     if unit in _MONTHS:
-        return Interval(span.months - split(span.months, _MONTHS[unit])[1]).print()
+        return Interval(span.months - divmod_toward_zero(span.months, _MONTHS[unit])[1]).print()
     if unit == "day":
         return Interval(span.months, span.days).print()
-    return Interval(span.months, span.days, span.micros - split(span.micros, _MICROS[unit])[1]).print()
+    return Interval(span.months, span.days, span.micros - divmod_toward_zero(span.micros, _MICROS[unit])[1]).print()
 
 
 def summed(months: str, days: str, micros: str) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 
 from headgate.expression.functions.datetime import interval, timestamp
 from headgate.types.datetime import time_zone
-from headgate.types.datetime.calendar import DAY, INFINITE_DAY, INFINITE_MICROS
+from headgate.types.datetime.calendar import DAY, INFINITE_DAY, INFINITE_MICROS, divmod_toward_zero
 from headgate.types.datetime.interval import Interval, normal
 from headgate.types.datetime.time_of_day import parts_of
 from headgate.types.datetime.timestamp import print_clock, print_offset
@@ -61,7 +61,7 @@ def of_span(span: str) -> str:
     micros = normal(span).micros
     if micros >= 0:
         return print_clock(micros % DAY)
-    days, _ = interval.split(interval.wrapped(DAY - 1 - micros, interval.LONG), DAY)
+    days, _ = divmod_toward_zero(interval.wrapped(DAY - 1 - micros, interval.LONG), DAY)
     return print_clock(interval.wrapped(micros + days * DAY, interval.LONG))
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.functions.datetime import interval
 from headgate.types.datetime import calendar, time_zone
-from headgate.types.datetime.calendar import DAY, INFINITE_DAY, INFINITE_MICROS, date_of, days_in_month, days_of
+from headgate.types.datetime.calendar import DAY, INFINITE_DAY, INFINITE_MICROS, date_of, days_in_month, days_of, divmod_toward_zero
 from headgate.types.datetime.field import Flaw, Flawed, displacement
 from headgate.types.datetime.interval import Interval, normal
 
@@ -94,7 +94,7 @@ def offset_of(span: str) -> int:
     interval_value = normal(span)
     if interval_value.months or interval_value.days:
         raise PostgresError("22023", f'interval time zone "{span}" must not include months or days')
-    return (interval.split(interval_value.micros, 1_000_000)[0] + 2**31) % 2**32 - 2**31
+    return (divmod_toward_zero(interval_value.micros, 1_000_000)[0] + 2**31) % 2**32 - 2**31
 
 
 def offset_at(timezone: str, micros: int) -> int:
@@ -166,7 +166,7 @@ def minus_moment(left: int, right: int) -> str:
     """Return timestamp - timestamp: whole days and the rest, both of one sign."""
     if endless(left) or endless(right):
         raise PostgresError("22008", "cannot subtract infinite timestamps")
-    days, micros = interval.split((left - right + 2**63) % 2**64 - 2**63, DAY)  # PostgreSQL 15 lets it wrap
+    days, micros = divmod_toward_zero((left - right + 2**63) % 2**64 - 2**63, DAY)  # PostgreSQL 15 lets it wrap
     return Interval(0, days, micros).print()
 
 

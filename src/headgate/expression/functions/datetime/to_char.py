@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from headgate.errors import PostgresError
 from headgate.types.datetime import calendar
+from headgate.types.datetime.interval import interval_of
 
 MONTHS = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December")
 DAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
@@ -112,8 +113,7 @@ def _shown_year(fields: Fields, year: int) -> int:
 
 
 def _remainder(number: int, by: int) -> int:
-    """Return C's %."""
-    return number % by if number >= 0 else -(-number % by)
+    return calendar.divmod_toward_zero(number, by)[1]
 
 
 def _twelve(fields: Fields, node: FormatWord) -> str:
@@ -135,8 +135,7 @@ def _year(digits: int) -> Callable[[Fields, FormatWord], str]:
 def _fraction(digits: int) -> Callable[[Fields, FormatWord], str]:
     def show(fields: Fields, node: FormatWord) -> str:
         unit = 10 ** (6 - digits)
-        part = fields.micros // unit if fields.micros >= 0 else -(-fields.micros // unit)
-        return f"{part:0{digits}d}"
+        return f"{_quotient(fields.micros, unit):0{digits}d}"
 
     return show
 
@@ -169,9 +168,9 @@ def _show_name(names: tuple[str, ...], pick: Callable[[Fields], int], size: int)
 def _century(fields: Fields, node: FormatWord) -> str:
     year = fields.year
     if fields.span:
-        number = year // 100 if year >= 0 else -(-year // 100)
+        number = _quotient(year, 100)
     else:
-        number = (year - 1) // 100 + 1 if year > 0 else -(-year // 100) - 1
+        number = (year - 1) // 100 + 1 if year > 0 else _quotient(year, 100) - 1
     return _zeros(number, node) if -99 <= number <= 99 else str(number)
 
 
@@ -188,7 +187,7 @@ def _roman(fields: Fields, node: FormatWord) -> str:
 
 def _thousands(fields: Fields, node: FormatWord) -> str:
     year = _shown_year(fields, fields.year)
-    high = year // 1000 if year >= 0 else -(-year // 1000)
+    high = _quotient(year, 1000)
     return f"{high},{year - high * 1000:03d}"
 
 
@@ -305,16 +304,8 @@ def fields_of(micros: int, offset: int = 0, zone: str = "") -> Fields:
 
 def interval_text(text: str, form: str) -> str | None:
     """Return to_char(interval, text) of its stored text."""
-    from headgate.types.datetime import interval
-
-    span = interval.interval_of(text)
-    sign = -1 if span.micros < 0 else 1
-    seconds, fraction = divmod(abs(span.micros), 1_000_000)
-    year_sign = -1 if span.months < 0 else 1
-    years, months = divmod(abs(span.months), 12)
-    clock = (sign * (seconds // 3600), sign * (seconds // 60 % 60), sign * (seconds % 60), sign * fraction)
-    julian = calendar_days(year_sign * years, year_sign * months, span.days)
-    return show(Fields(year_sign * years, year_sign * months, span.days, *clock, julian, span=True), form)
+    fields = interval_of(text).fields()
+    return show(Fields(*fields, calendar_days(*fields[:3]), span=True), form)
 
 
 def calendar_days(year: int, month: int, day: int) -> int:
@@ -325,6 +316,5 @@ def calendar_days(year: int, month: int, day: int) -> int:
     return julian - calendar.JULIAN_EPOCH
 
 
-def _quotient(a: int, b: int) -> int:
-    """Return C's /."""
-    return a // b if a >= 0 else -(-a // b)
+def _quotient(number: int, by: int) -> int:
+    return calendar.divmod_toward_zero(number, by)[0]

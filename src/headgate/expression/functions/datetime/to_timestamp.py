@@ -288,7 +288,7 @@ def _year(read: _Reader, moment: _Moment) -> None:
     if not year:
         moment.year = (century - 1) * 100 + 1 if century >= 0 else century * 100 + 1
     elif century and read.year_size <= 2:
-        low = year % 100 if year >= 0 else -(-year % 100)
+        _, low = calendar.divmod_toward_zero(year, 100)
         if low:
             moment.year = low + (century - 1) * 100 if century >= 0 else (century + 1) * 100 - low + 1
         else:
