@@ -53,8 +53,7 @@ def moved_in_zone(template: str, *, back: bool = False) -> DuckdbForm:
         micros = env.moment(moment)
         if micros is None:
             raise refuse("an operator that depends on TimeZone", node)
-        shift = timestamp.minus_in_zone if back else timestamp.plus_in_zone
-        return f"make_timestamp({shift(env.time_zone, micros, span.value)})"
+        return f"make_timestamp({timestamp.moved_in_zone(-1 if back else 1, env.time_zone, micros, span.value)})"
 
     return build
 

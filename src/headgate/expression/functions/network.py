@@ -247,14 +247,9 @@ def mac_not(text: str) -> str:
     return _mac(bytes(255 - byte for byte in _mac_bytes(text)))
 
 
-def mac_and(left: str, right: str) -> str:
-    """Return macaddr & macaddr."""
-    return _mac(bytes(a & b for a, b in zip(_mac_bytes(left), _mac_bytes(right), strict=True)))
-
-
-def mac_or(left: str, right: str) -> str:
-    """Return macaddr | macaddr."""
-    return _mac(bytes(a | b for a, b in zip(_mac_bytes(left), _mac_bytes(right), strict=True)))
+def mac_bitwise(combine: Callable[[int, int], int], left: str, right: str) -> str:
+    """Return macaddr & macaddr, or macaddr | macaddr."""
+    return _mac(bytes(map(combine, _mac_bytes(left), _mac_bytes(right))))
 
 
 def mac_truncated(text: str) -> str:

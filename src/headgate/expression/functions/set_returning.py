@@ -71,12 +71,12 @@ def numeric_series(start: str, stop: str, step: str = "1") -> Rows:
 
 
 def moment_series(start: str, stop: str, step: str) -> Rows:
-    return [(print_timestamp(micros),) for micros in _moments(_micros(start), _micros(stop), step, timestamp.plus)]
+    return [(print_timestamp(micros),) for micros in _moments(_micros(start), _micros(stop), step, functools.partial(timestamp.moved, 1))]
 
 
 def instant_series(timezone: str, start: str, stop: str, step: str) -> Rows:
     """Return generate_series of timestamptz. A step of days is counted in days of the zone, which have 23 to 25 hours."""
-    move = functools.partial(timestamp.plus_in_zone, timezone)
+    move = functools.partial(timestamp.moved_in_zone, 1, timezone)
     return [(print_timestamp(micros, "+00"),) for micros in _moments(_micros(start), _micros(stop), step, move)]
 
 

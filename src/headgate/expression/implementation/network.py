@@ -42,10 +42,12 @@ IMPLEMENTATIONS: Table = {
     "inetand": scalar(network.bitwise, TEXT, prefix=(operator.and_, "AND")),
     "inetor": scalar(network.bitwise, TEXT, prefix=(operator.or_, "OR")),
     "inetnot": scalar(network.bit_not, TEXT, raises=False),
-    **{f"macaddr{size}_{name}": scalar(function, TEXT, raises=False)
+    **{f"macaddr{size}_{name}": form
        for size in ("", "8")
-       for name, function in (("not", network.mac_not), ("and", network.mac_and), ("or", network.mac_or),
-                              ("trunc", network.mac_truncated))},
+       for name, form in (("not", scalar(network.mac_not, TEXT, raises=False)),
+                          ("and", scalar(network.mac_bitwise, TEXT, prefix=(operator.and_,), raises=False)),
+                          ("or", scalar(network.mac_bitwise, TEXT, prefix=(operator.or_,), raises=False)),
+                          ("trunc", scalar(network.mac_truncated, TEXT, raises=False)))},
     "macaddr8_set7bit": scalar(network.mac_set_seventh_bit, TEXT, raises=False),
     "macaddrtomacaddr8": scalar(network.mac_wider, TEXT, raises=False),
     "macaddr8tomacaddr": scalar(network.mac_narrower, TEXT),

@@ -28,16 +28,15 @@ def checked(months: int, days: int, micros: int) -> Interval:
     return Interval(months, days, micros)
 
 
-def plus(left: str, right: str) -> str:
-    """Return interval + interval (interval_pl)."""
-    a, b = normal(left), normal(right)
+def signed(sign: int, text: str) -> Interval:
+    """Return an interval, negated if the sign is -1. Its numbers are not checked (`checked`)."""
+    return normal(text) if sign > 0 else normal(text).negated()
+
+
+def added(sign: int, left: str, right: str) -> str:
+    """Return interval ± interval (interval_pl, interval_mi)."""
+    a, b = normal(left), signed(sign, right)
     return checked(a.months + b.months, a.days + b.days, a.micros + b.micros).print()
-
-
-def minus(left: str, right: str) -> str:
-    """Return interval - interval (interval_mi)."""
-    a, b = normal(left), normal(right)
-    return checked(a.months - b.months, a.days - b.days, a.micros - b.micros).print()
 
 
 def negated(text: str) -> str:

@@ -24,26 +24,15 @@ def _within_day(micros: int) -> int:
     return interval.wrapped(micros, interval.LONG) % DAY
 
 
-def plus(text: str, span: str) -> str:
-    """Return time + interval, modulo a day."""
-    return print_clock(_within_day(parts_of(text)[0] + normal(span).micros))
+def moved(sign: int, text: str, span: str) -> str:
+    """Return time ± interval, modulo a day."""
+    return print_clock(_within_day(parts_of(text)[0] + sign * normal(span).micros))
 
 
-def minus(text: str, span: str) -> str:
-    """Return time - interval (time_mi_interval)."""
-    return print_clock(_within_day(parts_of(text)[0] - normal(span).micros))
-
-
-def zoned_plus(text: str, span: str) -> str:
-    """Return timetz + interval (timetz_pl_interval)."""
+def zoned_moved(sign: int, text: str, span: str) -> str:
+    """Return timetz ± interval (timetz_pl_interval, timetz_mi_interval)."""
     micros, east = parts_of(text)
-    return _print_zoned(_within_day(micros + normal(span).micros), east)
-
-
-def zoned_minus(text: str, span: str) -> str:
-    """Return timetz - interval (timetz_mi_interval)."""
-    micros, east = parts_of(text)
-    return _print_zoned(_within_day(micros - normal(span).micros), east)
+    return _print_zoned(_within_day(micros + sign * normal(span).micros), east)
 
 
 def difference(left: str, right: str) -> str:

@@ -69,14 +69,9 @@ def _move(micros: int, span: Interval) -> int:
     return storable(days * DAY + clock + span.micros)
 
 
-def plus(micros: int, text: str) -> int:
-    """Return timestamp + interval."""
-    return _move(micros, normal(text))
-
-
-def minus(micros: int, text: str) -> int:
-    """Return timestamp - interval."""
-    return _move(micros, normal(text).negated())
+def moved(sign: int, micros: int, text: str) -> int:
+    """Return timestamp ± interval."""
+    return _move(micros, interval.signed(sign, text))
 
 
 @functools.lru_cache(maxsize=64)
@@ -106,9 +101,11 @@ def instant_of(timezone: str, local: int) -> int:
     return local - int(_zone(timezone).of_local(np.array([local // 1_000_000], np.int64))[0]) * 1_000_000
 
 
-def _moved_in_zone(timezone: str, micros: int, span: Interval) -> int:
+def moved_in_zone(sign: int, timezone: str, micros: int, text: str) -> int:
+    """Return timestamptz ± interval."""
     if endless(micros):
         return micros
+    span = interval.signed(sign, text)
     if span.months:
         days, clock = divmod(micros + offset_at(timezone, micros), DAY)
         micros = instant_of(timezone, _month_moved(days, span.months) * DAY + clock)
@@ -116,16 +113,6 @@ def _moved_in_zone(timezone: str, micros: int, span: Interval) -> int:
         days, clock = divmod(micros + offset_at(timezone, micros), DAY)
         micros = instant_of(timezone, _day(days + span.days) * DAY + clock)
     return storable(micros + span.micros)
-
-
-def plus_in_zone(timezone: str, micros: int, text: str) -> int:
-    """Return timestamptz + interval."""
-    return _moved_in_zone(timezone, micros, normal(text))
-
-
-def minus_in_zone(timezone: str, micros: int, text: str) -> int:
-    """Return timestamptz - interval."""
-    return _moved_in_zone(timezone, micros, normal(text).negated())
 
 
 def of_date(days: int) -> int:
@@ -137,14 +124,9 @@ def of_date(days: int) -> int:
     return days * DAY
 
 
-def date_plus(days: int, text: str) -> int:
-    """Return date + interval."""
-    return plus(of_date(days), text)
-
-
-def date_minus(days: int, text: str) -> int:
-    """Return date - interval."""
-    return minus(of_date(days), text)
+def date_moved(sign: int, days: int, text: str) -> int:
+    """Return date ± interval."""
+    return moved(sign, of_date(days), text)
 
 
 def _difference(left: int, right: int, *, before: bool) -> str:

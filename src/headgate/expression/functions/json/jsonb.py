@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from headgate.errors import PostgresError
 from headgate.types.base import json_text, numeric
@@ -146,16 +146,10 @@ def exists(text: str, key: str) -> bool:
     return _has(load(text), key)
 
 
-def exists_any(text: str, keys: str) -> bool:
-    """Return jsonb ?| text[], ignoring NULLs."""
+def exist(quantifier: Callable[[Iterable[bool]], bool], text: str, keys: str) -> bool:
+    """Return jsonb ?| text[] (`any`) or jsonb ?& text[] (`all`), ignoring NULLs."""
     value = load(text)
-    return any(_has(value, key) for key in array.parts(keys)[1] if key is not None)
-
-
-def exists_all(text: str, keys: str) -> bool:
-    """Return jsonb ?& text[], ignoring NULLs."""
-    value = load(text)
-    return all(_has(value, key) for key in array.parts(keys)[1] if key is not None)
+    return quantifier(_has(value, key) for key in array.parts(keys)[1] if key is not None)
 
 
 def pretty(text: str) -> str:

@@ -41,18 +41,18 @@ def _truncate(node: Expression, args: Sequence[Value]) -> Value:
     return Value(TEXT, lambda env: F.when(F.isnotnull(args[1].make(env)), raising(*error).cast("string")))
 
 
-plus_interval = scalar(time_of_day.plus, TEXT)
+plus_interval = scalar(time_of_day.moved, TEXT, prefix=(1,))
 
 IMPLEMENTATIONS: Table = {
     "time_cmp": scalar(ordering.compared, INT4, prefix=(registry.TIME,)),
     "timetz_cmp": scalar(ordering.compared, INT4, prefix=(registry.TIMETZ,)),
     "interval_cmp": scalar(ordering.compared, INT4, prefix=(registry.INTERVAL,)),
     "time_pl_interval": plus_interval,
-    "time_mi_interval": scalar(time_of_day.minus, TEXT),
-    "timetz_pl_interval": scalar(time_of_day.zoned_plus, TEXT),
-    "timetz_mi_interval": scalar(time_of_day.zoned_minus, TEXT),
-    "interval_pl_time/1186,1083": scalar(time_of_day.plus, TEXT, flipped=True),
-    "interval_pl_timetz/1186,1266": scalar(time_of_day.zoned_plus, TEXT, flipped=True),
+    "time_mi_interval": scalar(time_of_day.moved, TEXT, prefix=(-1,)),
+    "timetz_pl_interval": scalar(time_of_day.zoned_moved, TEXT, prefix=(1,)),
+    "timetz_mi_interval": scalar(time_of_day.zoned_moved, TEXT, prefix=(-1,)),
+    "interval_pl_time/1186,1083": scalar(time_of_day.moved, TEXT, prefix=(1,), flipped=True),
+    "interval_pl_timetz/1186,1266": scalar(time_of_day.zoned_moved, TEXT, prefix=(1,), flipped=True),
     "time_mi_time": scalar(time_of_day.difference, TEXT),
     "time_interval": scalar(time_of_day.span_of, TEXT),
     "interval_time": scalar(time_of_day.of_span, TEXT),
@@ -66,8 +66,8 @@ IMPLEMENTATIONS: Table = {
     "timetzdate_pl/1266,1082": scalar(time_of_day.zoned_on_date, TIMESTAMPTZ, flipped=True),
     "timetz_izone": scalar(time_of_day.at_offset, TEXT),
     "make_time": scalar(timestamp.made_time, TEXT),
-    "interval_pl": Implementation(scalar(interval.plus, TEXT), duckdb="({0} + {1})"),
-    "interval_mi": Implementation(scalar(interval.minus, TEXT), duckdb="({0} - {1})"),
+    "interval_pl": Implementation(scalar(interval.added, TEXT, prefix=(1,)), duckdb="({0} + {1})"),
+    "interval_mi": Implementation(scalar(interval.added, TEXT, prefix=(-1,)), duckdb="({0} - {1})"),
     "interval_um": Implementation(scalar(interval.negated, TEXT), duckdb="(-{0})"),
     "interval_mul": scalar(interval.times, TEXT),
     "mul_d_interval": scalar(interval.times, TEXT, flipped=True),

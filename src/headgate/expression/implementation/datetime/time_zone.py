@@ -211,7 +211,7 @@ def _plus(sign: int, *, flipped: bool = False) -> SparkForm:
         zone = session_zone("timestamp with time zone ± interval")
         constant = span_of(span, sign)
         if constant is None or not usual_span(constant) or (len(zone.offsets) > 1 and (constant.months or constant.days)):
-            return call(timestamp.plus_in_zone if sign > 0 else timestamp.minus_in_zone, TIMESTAMPTZ, (source, span), prefix=(zone.name,))
+            return call(timestamp.moved_in_zone, TIMESTAMPTZ, (source, span), prefix=(sign, zone.name))
         east = int(zone.offsets[0]) if len(zone.offsets) == 1 else 0
         local = local_of(source.make, time_zone.fixed(east, zone.name))
         instant = instant_of(lambda env: shifted(local(env), constant), time_zone.fixed(east, zone.name))

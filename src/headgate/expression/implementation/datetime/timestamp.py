@@ -12,7 +12,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from headgate.expression.duckdb.datetime import date_trunc, in_range
-from headgate.expression.functions.datetime import timestamp
+from headgate.expression.functions.datetime import interval, timestamp
 from headgate.expression.implementation.datetime import time_of_day
 from headgate.expression.implementation.datetime.extract import NAMES, big, isodow, micros_of, whole
 from headgate.expression.implementation.datetime.infinity import date_to_timestamp, infinite_date, infinite_timestamp, too_late
@@ -41,7 +41,7 @@ from headgate.expression.spark.value import (
 from headgate.expression.spark.vectorised import call, scalar
 from headgate.types import registry
 from headgate.types.datetime.calendar import DAY
-from headgate.types.datetime.interval import Interval, normal
+from headgate.types.datetime.interval import Interval
 
 _END_DAY = 2_147_483_494 - 2_440_588
 LAST_MOMENT_DAY = 106_751_990
@@ -84,8 +84,7 @@ def span_of(value: Value, sign: int) -> Interval | None:
     """Return a constant interval, multiplied by `sign`, or None if the value is not a constant."""
     if value.constant is None:
         return None
-    interval = normal(value.constant)
-    return interval if sign > 0 else interval.negated()
+    return interval.signed(sign, value.constant)
 
 
 def shifted(moment: Column, span: Interval) -> Column:
@@ -122,16 +121,12 @@ def _plus_interval(sign: int, *, flipped: bool = False) -> SparkForm:
         source, span = (args[1], args[0]) if flipped else (args[0], args[1])
         constant = span_of(span, sign)
         if constant is None or not usual_span(constant):
-            return call(_MOVED[source.rep, sign], TIMESTAMP, (source, span))
+            move = timestamp.date_moved if source.rep == DATE else timestamp.moved
+            return call(move, TIMESTAMP, (source, span), prefix=(sign,))
         moment = midnight(source) if source.rep == DATE else source.make
         return Value(TIMESTAMP, lambda env: shifted(moment(env), constant))
 
     return builder
-
-
-_MOVED = {
-    (TIMESTAMP, 1): timestamp.plus, (TIMESTAMP, -1): timestamp.minus, (DATE, 1): timestamp.date_plus, (DATE, -1): timestamp.date_minus,
-}  # fmt: skip
 
 
 def _age_today(node: Expression, args: Sequence[Value]) -> Value:
