@@ -71,33 +71,32 @@ def set_list(targets: Sequence[pb.Node], planner: Planner, relation: Relation, s
 def _bind_targets(
     targets: Sequence[pb.Node], planner: Planner, scope: Scope, context: BindContext
 ) -> list[tuple[ParseNode, Expression | SetToDefault]]:
-    rows: list[ParseNode] = []
+    row: Sequence[Expression] = ()
     values: list[tuple[ParseNode, Expression | SetToDefault]] = []
     for target in map(unwrap, targets):
         node = unwrap(target.val)
-        if node.DESCRIPTOR.name == "MultiAssignRef":
-            node = _of_row(node, rows, planner, scope)
-        values.append((target, binder.bind_raw(node, scope, context)))
+        if node.DESCRIPTOR.name != "MultiAssignRef":
+            values.append((target, binder.bind_raw(node, scope, context)))
+            continue
+        if node.HasField("source"):  # only the first target of a row has it
+            row = _row(unwrap(node.source), node.ncolumns, planner, scope, context)
+        values.append((target, row[node.colno - 1]))
     return values
 
 
-def _of_row(node: pb.MultiAssignRef, rows: list[ParseNode], planner: Planner, scope: Scope) -> ParseNode:
-    """Return one item of ``SET (a, b) = (x, y)`` or ``= (SELECT …)``.
-
-    libpg_query returns the source only with the first item. `rows` keeps its items for the others.
-    """
-    source = unwrap(node.source)
-    if source is not None:
-        if source.DESCRIPTOR.name == "SubLink":
-            rows[:] = _columns_of(source, len(planner.analyser.select(unwrap(source.subselect), scope).columns))
-        elif source.DESCRIPTOR.name == "RowExpr":
-            rows[:] = [unwrap(arg) for arg in source.args]
-        else:
-            message = "source for a multiple-column UPDATE item must be a sub-SELECT or ROW() expression"
-            raise not_supported(message, location=beginning(source))
-        if len(rows) != node.ncolumns:
-            raise PostgresError("42601", "number of columns does not match number of values", location=source.location)
-    return rows[node.colno - 1]
+def _row(source: ParseNode, width: int, planner: Planner, scope: Scope, context: BindContext) -> Sequence[Expression]:
+    """Return the values of ``SET (a, b) = (x, y)`` or ``= (SELECT …)``. Raise 42601 unless there are `width` of them."""
+    if source.DESCRIPTOR.name == "SubLink":
+        links = _columns_of(source, len(planner.analyser.select(unwrap(source.subselect), scope).columns))
+        row: Sequence[Expression] = [binder.bind_raw(link, scope, context) for link in links]
+    elif source.DESCRIPTOR.name == "RowExpr":
+        row = binder.row_items(source, scope, context)
+    else:
+        message = "source for a multiple-column UPDATE item must be a sub-SELECT or ROW() expression"
+        raise not_supported(message, location=beginning(source))
+    if len(row) != width:
+        raise PostgresError("42601", "number of columns does not match number of values", location=source.location)
+    return row
 
 
 def _columns_of(node: pb.SubLink, width: int) -> list[pb.SubLink]:

@@ -14,6 +14,7 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.relation.relation import Relation
 from headgate.commands.dml import assignment, current_row
+from headgate.commands.dml.returning import JOINED
 from headgate.commands.dml.rows import many_rows
 from headgate.commands.publication import replica_identity
 from headgate.commands.query.driver import key_lookup, table_scan
@@ -53,7 +54,7 @@ def deleted(planner: Planner, relation: Relation, node: pb.DeleteStmt, name: tup
 
 
 def taken(planner: Planner, relation: Relation, clause: pb.OnConflictClause, name: str, rows: pa.Table) -> pa.Table | None:
-    """Return the rows that DO UPDATE changes. `rows` has the columns of the stored row and of the proposed row, `file` and `row`."""
+    """Return the rows that DO UPDATE changes. `rows` has the columns of the stored and of the proposed row, `file`, `row` and `place`."""
     if any(node.DESCRIPTOR.name in _NOT_HERE for node in walk(clause)):
         return None
     width = len(relation.columns)
@@ -63,9 +64,8 @@ def taken(planner: Planner, relation: Relation, clause: pb.OnConflictClause, nam
             condition, new_values = table.where(clause), _set_list(table, clause.target_list)
         passing_rows = table.passing(rows, condition)
         old = _struct(passing_rows.select(range(width)).rename_columns([column.name for column in relation.columns]))
-        return pa.table(
-            {"old": old, "new": _new_rows(table, new_values, passing_rows), "file": passing_rows["file"], "row": passing_rows["row"]}
-        )
+        new = _new_rows(table, new_values, passing_rows)
+        return pa.table({"old": old, "new": new, "file": passing_rows["file"], "row": passing_rows["row"], JOINED: passing_rows["place"]})
     except NotColumnwise:
         return None
 

@@ -24,6 +24,7 @@ from headgate.catalog.relation.relation import Index, Relation
 from headgate.commands import privilege, stored_expression
 from headgate.commands.constraint import index_key, reference_key, referential_action, row_key
 from headgate.commands.dml import assignment, driver_change
+from headgate.commands.dml.returning import JOINED
 from headgate.commands.dml.rows import changed_rows, first_error
 from headgate.commands.dml.rows.new_rows import NewRows
 from headgate.commands.dml.rows.owed_references import OwedReferences
@@ -52,7 +53,7 @@ def permit(node: pb.InsertStmt, planner: Planner, relation: Relation) -> None:
     """
     clause = node.on_conflict_clause
     if clause.HasField("infer"):  # whether a row is inserted reveals which keys exist
-        privilege.check_columns(planner.transaction.cursor, planner.role, relation, "SELECT", _target_columns(clause.infer, relation))
+        privilege.check_columns(planner.transaction.cursor, planner.role, relation, "SELECT", _target_columns(node, relation))
     if clause.action != pb.ONCONFLICT_UPDATE:
         return
     cursor, names = planner.transaction.cursor, _set_columns(clause.target_list)
@@ -72,14 +73,14 @@ def analyse(node: pb.InsertStmt, planner: Planner, relation: Relation) -> None:
                 "42601", "ON CONFLICT DO UPDATE requires inference specification or constraint name",
                 hint="For example, ON CONFLICT (column_name).", location=clause.location
             )  # fmt: skip
-        ours, star = from_clause.named_table(planner, relation, node.relation.alias.aliasname or relation.name, None)
+        ours, star = from_clause.named_table(planner, relation, _name(node, relation), None)
         theirs, _ = from_clause.named_table(planner, relation, "excluded", None)
         scope = FromItem((ours, theirs), star).scope(None)
         assignment.set_list(clause.target_list, planner, relation, scope)
         if clause.HasField("where_clause"):
             binder.bind_condition(clause.where_clause, scope, "WHERE", context=planner.context.within(construct="WHERE"))
     if clause.HasField("infer"):
-        _target_columns(clause.infer, relation)
+        _target_columns(node, relation)
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,7 @@ class Command:
     def _settle(self, writer: NewRows, rows: pa.Table) -> pa.Table:
         """Insert or update rows of one table that have been checked."""
         relation, transaction = writer.relation, writer.transaction
-        arbiters = _arbiters(self.node.on_conflict_clause, writer)
+        arbiters = _arbiters(self.node, writer)
         _refuse_deferrable(relation, arbiters, rows)
         referential_action.lock(transaction, relation)
         transaction.lock(relation, keys=functools.partial(writer.keys, rows))
@@ -174,7 +175,10 @@ def _settle_run(command: Command, writer: NewRows, rows: pa.Table, index: Index)
     if not stored.num_rows:
         return inserted
     updated = _update(command, writer, rows, stored)
-    return pa.concat_tables([inserted, updated.cast(inserted.schema)])
+    places = np.concatenate([np.flatnonzero(fresh), updated[JOINED].to_numpy()])  # RETURNING has the order of the proposed rows
+    return pa.concat_tables([inserted, updated.drop_columns(JOINED).cast(inserted.schema)]).take(
+        pa.array(np.argsort(places, kind="stable"))
+    )
 
 
 def _refuse_deferrable(relation: Relation, arbiters: Sequence[Index], rows: pa.Table) -> None:
@@ -224,11 +228,17 @@ def _key_numbers(writer: NewRows, rows: pa.Table, index: Index) -> np.ndarray:
     return numbers
 
 
-def _target_columns(infer: pb.InferClause, relation: Relation) -> set[int]:
+def _name(node: pb.InsertStmt, relation: Relation) -> str:
+    """Return the name of the table in the clause."""
+    return str(node.relation.alias.aliasname) or relation.name
+
+
+def _target_columns(node: pb.InsertStmt, relation: Relation) -> set[int]:
     """Return the columns (attnums) that the target of ON CONFLICT reads: those of the constraint, or of the key and its WHERE."""
+    infer, name = node.on_conflict_clause.infer, _name(node, relation)
     if infer.conname:
         return set(_constraint(infer.conname, relation).attnums)
-    key, terms = _key(infer, relation, relation.name), _terms(infer, relation, relation.name)
+    key, terms = _key(infer, relation, name), _terms(infer, relation, name)
     _inferred(key, terms, relation)
     return {part.attnum for expression in (*key, *terms) for part in walk(expression) if isinstance(part, ColumnRef)}
 
@@ -289,8 +299,8 @@ def _constraint(name: str, relation: Relation) -> Index:
     return index
 
 
-def _arbiters(clause: pb.OnConflictClause, writer: NewRows) -> list[Index]:
-    relation = writer.relation
+def _arbiters(node: pb.InsertStmt, writer: NewRows) -> list[Index]:
+    clause, relation = node.on_conflict_clause, writer.relation
     unique = relation.unique_indexes
     if not clause.HasField("infer"):
         return unique
@@ -299,14 +309,16 @@ def _arbiters(clause: pb.OnConflictClause, writer: NewRows) -> list[Index]:
         root = writer.shown
         names = reference_key.column_names(root, _constraint(infer.conname, root).attnums)
         return [index for index in unique if index.constraint and names == reference_key.column_names(relation, index.attnums)]
-    return _inferred(_key(infer, relation, writer.shown.name), _terms(infer, relation, writer.shown.name), relation)[:1]
+    name = _name(node, writer.shown)
+    return _inferred(_key(infer, relation, name), _terms(infer, relation, name), relation)[:1]
 
 
 def _update(command: Command, writer: NewRows, rows: pa.Table, stored: pa.Table) -> pa.Table:
+    """Execute the SET list for the stored rows. Return the new rows, each with the place of the proposed row in the column JOINED."""
     node, planner, relation = command.node, command.planner, writer.relation
     clause = node.on_conflict_clause
     wide = _wide(relation, rows, stored)
-    table_name, owed = node.relation.alias.aliasname or writer.shown.name, command.owed[relation.oid]
+    table_name, owed = _name(node, writer.shown), command.owed[relation.oid]
     if writer.shown is relation:
         few = driver_change.taken(planner, relation, clause, table_name, wide)
         if few is not None:
@@ -327,6 +339,7 @@ def _update(command: Command, writer: NewRows, rows: pa.Table, stored: pa.Table)
         new.row.alias("new"),
         "file",
         "row",
+        F.col("place").alias(JOINED),
     )
     with ExitStack() as persisted_frames:
         changed = assignment.numbered(planner, relation, changed, new, persisted_frames)
@@ -335,14 +348,17 @@ def _update(command: Command, writer: NewRows, rows: pa.Table, stored: pa.Table)
 
 
 def _wide(relation: Relation, rows: pa.Table, stored: pa.Table) -> pa.Table:
-    """Return the stored rows (columns o_…) beside the proposed rows that conflict with them (e_…), with the place of each stored row."""
+    """Return the stored rows (columns o_…) beside the proposed rows that conflict with them (e_…).
+
+    `file` and `row` are the place of the stored row, `place` that of the proposed row.
+    """
     old = stored["old"].combine_chunks()
     old_struct = old.chunk(0) if isinstance(old, pa.ChunkedArray) else old
     proposed = rows.take(stored["place"])
     names = [column.name for column in relation.columns]
     return pa.table(
-        [*old_struct.flatten(), *[proposed.column(name) for name in names], stored["file"], stored["row"]],
-        names=[*[f"o_{name}" for name in names], *[f"e_{name}" for name in names], "file", "row"],
+        [*old_struct.flatten(), *[proposed.column(name) for name in names], stored["file"], stored["row"], stored["place"]],
+        names=[*[f"o_{name}" for name in names], *[f"e_{name}" for name in names], "file", "row", "place"],
     )
 
 
@@ -356,7 +372,7 @@ def _source(planner: Planner, writer: NewRows, table_name: str, wide: pa.Table) 
     ours, theirs = sides.values()
     keys = [F.col(quoted(f"{prefix}{column.name}")).alias(column.key) for prefix, side in sides.items() for column in side.star]
     from_clause.restrict(planner, writer.shown, [_of_root(column, writer.shown) for column in (*ours.star, *theirs.star)])
-    return Source(frame.select(*keys, "file", "row"), ours.tables + theirs.tables, ours.star), ours
+    return Source(frame.select(*keys, "file", "row", "place"), ours.tables + theirs.tables, ours.star), ours
 
 
 def _of_root(column: PlanColumn, root: Relation) -> PlanColumn:

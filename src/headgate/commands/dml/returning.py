@@ -33,7 +33,10 @@ from headgate.types.resultset import ResultSet
 from headgate.types.storage import NO_COLUMN, own_name
 
 JOINED = own_name("_joined")
-"""The column of written rows with the row that they were joined with (UPDATE … FROM, DELETE … USING): a struct with a field per key."""
+"""The column of written rows with the row that they were joined with (UPDATE … FROM, DELETE … USING): a struct with a field per key.
+
+For ON CONFLICT DO UPDATE it has the place of the proposed row.
+"""
 
 
 def plan_returning(

@@ -258,16 +258,22 @@ def _boolean_test(node: pb.BooleanTest, scope: Scope, context: BindContext) -> E
 
 
 def _row(node: pb.RowExpr, scope: Scope, context: BindContext) -> Expression:
-    args: tuple[Expression, ...] = ()
-    for item in node.args:
-        inner = unwrap(item)
-        if inner.DESCRIPTOR.name == "ColumnRef" and len(inner.fields) > 1 and unwrap(inner.fields[-1]).DESCRIPTOR.name == "A_Star":
-            args += _columns_of(inner, scope)
-        else:
-            args += (bind_raw(inner, scope, context),)
+    args = row_items(node, scope, context)
     form = Form.IMPLICIT if node.row_format == pb.COERCE_IMPLICIT_CAST else Form.CALL
     kind = TypeRef(registry.RECORD, fields=tuple((f"f{place}", arg.type) for place, arg in enumerate(args, 1)))
     return RowExpr(type=kind, args=args, form=form, location=node.location)
+
+
+def row_items(node: pb.RowExpr, scope: Scope, context: BindContext) -> tuple[Expression, ...]:
+    """Bind the items of ROW(…). An item ``t.*`` stands for the columns of t."""
+    items: tuple[Expression, ...] = ()
+    for arg in node.args:
+        item = unwrap(arg)
+        if item.DESCRIPTOR.name == "ColumnRef" and len(item.fields) > 1 and unwrap(item.fields[-1]).DESCRIPTOR.name == "A_Star":
+            items += _columns_of(item, scope)
+        else:
+            items += (bind_raw(item, scope, context),)
+    return items
 
 
 def _columns_of(node: ParseNode, scope: Scope) -> tuple[Expression, ...]:

@@ -1,0 +1,24 @@
+-- RETURNING of upserts in the order of the proposed rows, rows of SET lists, and the alias in the target of ON CONFLICT.
+create table u (k int primary key, v text, n int default 0);
+insert into u values (2,'b'),(4,'d');
+insert into u values (1,'x'),(2,'y'),(3,'z'),(4,'w'),(5,'v') on conflict (k) do update set v = excluded.v returning *;
+insert into u values (5,'1'),(6,'2'),(1,'3'),(7,'4') on conflict (k) do update set v = u.v || excluded.v where u.k > 1 returning k, v;
+insert into u as q values (8,'1'),(7,'2') on conflict (k) do update set (v, n) = row(excluded.v, q.n + 1) returning *;
+insert into u values (9,'1'),(7,'2') on conflict (k) do update set (k, v, n) = row(excluded.*) returning *;
+insert into u values (10,'1'),(9,'2') on conflict (k) do update set v = md5(excluded.v) returning *;
+insert into u values (11,'1'),(9,'2') on conflict (k) do update set v = (select max(v) from u) returning *;
+update u set (v, n) = row(w.*) from (values ('q', 100)) w(a, b) where k = 9 returning u.*;
+update u set (v, n) = (w.*) from (values ('q', 100)) w(a, b) where k = 9 returning u.*;
+update u set (v, n) = row(w.*, 1) from (values ('q', 100)) w(a, b) where k = 9;
+create unique index on u (n) where v like 'z%';
+insert into u as t values (20,'z',5),(21,'z',6) on conflict (n) where t.v like 'z%' do update set v = 'zz' returning *;
+insert into u as t values (30,'z',7),(31,'z',6) on conflict (n) where t.v like 'z%' do update set v = 'zz' returning *;
+insert into u values (32,'z',8) on conflict (n) where t.v like 'z%' do nothing;
+create table pu (k int, v text, primary key (k)) partition by range (k);
+create table pu1 partition of pu for values from (0) to (10); create table pu2 partition of pu for values from (10) to (20);
+insert into pu values (1,'a'),(11,'b');
+insert into pu values (12,'x'),(11,'y'),(2,'z'),(1,'w') on conflict (k) do update set v = excluded.v returning *;
+create function low() returns trigger language plpgsql as $$ begin new.v := lower(new.v); if new.v = 'skip' then return null; end if; return new; end $$;
+create trigger low before update on u for each row execute function low();
+insert into u values (40,'A'),(1,'B'),(41,'C'),(3,'SKIP'),(2,'D') on conflict (k) do update set v = excluded.v returning k, v;
+select * from u order by k;
