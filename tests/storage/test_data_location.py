@@ -18,6 +18,7 @@ import fsspec
 import pytest
 from fsspec.asyn import sync_wrapper
 from obstore.store import MemoryStore
+from s3fs import S3FileSystem
 from tests.azure_storage import PLACE, AzureStorage
 from tests.conftest import until
 from tests.object_store import BUCKET, KEY, SECRET, ObjectStore
@@ -63,6 +64,15 @@ def test_existing_file_is_not_written_again(place: DataPath) -> None:
         data_location.write_new(place / "a" / "1.json", "two")
     data_location.write_new(place / "a" / "1.json", "one")  # as when a client repeats a request
     assert data_location.read_text(place / "a" / "1.json") == "one"
+
+
+def test_large_version_is_written_in_one_request(on_s3: DataPath, monkeypatch: pytest.MonkeyPatch) -> None:
+    """s3fs writes files of 100 MB and more in parts."""
+    monkeypatch.setattr(S3FileSystem._pipe_file, "__defaults__", (5, None, "overwrite"))
+    data_location.write_new(on_s3 / "version.json", "12345678901")
+    with pytest.raises(FileExistsError):
+        data_location.write_new(on_s3 / "version.json", "another one")
+    assert data_location.read_text(on_s3 / "version.json") == "12345678901"
 
 
 def test_listings_and_lookups_see_existing_files(place: DataPath) -> None:

@@ -133,7 +133,8 @@ class S3:
     def put_if(self, path: UPath, content: bytes, before: str | None) -> str:
         on_condition = {"mode": "create"} if before is None else {"IfMatch": before}
         try:
-            return str(path.fs.pipe_file(path.path, content, **on_condition)["ETag"])
+            # in one request, however large it is: s3fs returns no tag of a file that it has written in parts
+            return str(path.fs.pipe_file(path.path, content, chunksize=len(content) + 1, **on_condition)["ETag"])
         except FileExistsError:
             raise
         except OSError as error:
