@@ -10,9 +10,10 @@ import pytest
 from tests.storage.tables import DATABASE, INT8, TEXT, change, contents, made, relation, rows
 
 from headgate import failpoint
+from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Relation
 from headgate.storage import cleaning, feed
-from headgate.storage.delta import compaction, file_action
+from headgate.storage.delta import compaction, delta_log, file_action
 from headgate.storage.engine import Engine
 
 A = relation(20100, "a", id=INT8, v=TEXT)
@@ -148,6 +149,28 @@ def test_rows_deleted_while_a_file_is_rewritten_are_deleted_in_the_new_file(engi
     assert sorted(row["id"] for row in changes["old"].to_pylist()) == sorted(
         [1, 5, 50, 100, *(number for number in range(191, 200) if number % 3)]
     )
+    assert unnamed_files(engine, table) == []
+
+
+def test_rows_that_another_writer_restores_while_a_file_is_rewritten_stay(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "SMALL_ROWS", 100)
+    table = made(engine, relation(20113, "restored", id=INT8, v=TEXT), *[(number, "new") for number in range(200)])
+    key, turns = (DATABASE, table.oid), iter(range(1))
+    [whole] = engine.visible[key].state.files.values()
+    delete(engine, table, "id >= 100")
+
+    def restore_once() -> None:
+        for _ in turns:
+            state = engine.visible[key].state
+            actions = [file_action.removal(add, data_change=True) for add in state.files.values()]
+            delta_log.write_version(engine.path(key), state.version + 1, [*actions, {"add": whole}], "other")
+            engine.foreign.adopt(key)
+
+    monkeypatch.setattr(relations, "find", lambda *_: table)
+    before_the_lock(monkeypatch, restore_once)
+    engine.compactor.run_due()
+
+    assert contents(engine, table) == sorted([(number, "new") for number in range(200)], key=repr)
     assert unnamed_files(engine, table) == []
 
 

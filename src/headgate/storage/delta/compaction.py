@@ -8,7 +8,8 @@ the changes are in the files of the versions before, which stay on disk.
     chosen      the files of the visible version; a transaction keeps cleaning from removing them
     rewritten   their live rows are in new files that no version names; writers continue
     locked      the table's lock is held; rows that were deleted meanwhile are marked as deleted in the new files (`Rewritten.actions`).
-                If a file was removed or a column changed meanwhile, the new files are removed, and it starts again
+                If a file was removed, rows were restored or a column changed meanwhile, the new files are removed, and it starts
+                again
     committed   the next version names the new files
 
 Example: file A has the rows 0 to 9, of which 2 and 5 are deleted. The new file B has A's rows 0 1 3 4 6 7 8 9. If a writer deletes A's
@@ -180,7 +181,7 @@ def _attempt(engine: Engine, key: Key, *, lock_first: bool) -> bool:
             current = engine.visible.get(key)
             if current is None:
                 return True  # it was dropped
-            if not _still_there(shown.state, current.state, chosen):
+            if not _still_there(table, shown.state, current.state, chosen):
                 return False
             actions = rewritten.actions(current.state)
             new_files.update(file_action.files_made(table.path, actions))
@@ -197,9 +198,19 @@ def _attempt(engine: Engine, key: Key, *, lock_first: bool) -> bool:
     return True
 
 
-def _still_there(before: TableState, now: TableState, chosen: list[Action]) -> bool:
-    """Whether the table still has the files and the same columns. More of their rows may be deleted."""
-    return now.schema == before.schema and now.physical == before.physical and all(add["path"] in now.files for add in chosen)
+def _still_there(table: DeltaTable, before: TableState, now: TableState, chosen: list[Action]) -> bool:
+    """Whether the table still has the files and the same columns. More of their rows may be deleted, but none restored."""
+    if now.schema != before.schema or now.physical != before.physical:
+        return False
+    return all((current := now.files.get(add["path"])) is not None and _has_deleted(table, current, add) for add in chosen)
+
+
+def _has_deleted(table: DeltaTable, now: Action, before: Action) -> bool:
+    """Whether all rows that were deleted before are still deleted. A RESTORE of another writer brings rows back."""
+    then, current = before.get("deletionVector"), now.get("deletionVector")
+    if then is None or then == current:
+        return True
+    return bool(np.isin(deletion_vector.read(table.path, then), deletion_vector.read(table.path, current)).all())
 
 
 def _files_to_rewrite(state: TableState) -> list[Action]:
