@@ -92,12 +92,13 @@ def test_rolled_back_creation_leaves_the_table_as_it_was(session: Session, copie
 def test_location_that_is_not_a_free_table_is_rejected(session: Session, copied: Path, tmp_path: Path) -> None:
     own = session.sql("SELECT path FROM headgate.snapshot() WHERE name = 'original'")
     (tmp_path / "link").symlink_to(copied)
+    separated = Path(shutil.copytree(copied, tmp_path / "line\u2028separator"))
     inner = Path(shutil.copytree(copied, copied / "inner"))
     shutil.copytree(copied / "_delta_log", tmp_path / "logless" / "log")
     for location, sqlstate in (
         (tmp_path / "nothing", "58P01"), (tmp_path / "logless", "58P01"), (tmp_path / "link", "22023"), (inner, "22023"),
         (f"{copied}/", "22023"), (f"{copied}/../t", "22023"), ("lake/t", "22023"), (f"file://{copied}", "22023"), ("s3a://b/t", "22023"),
-        ("", "22023"), (own, "55006"), (Path(own).parents[1], "58P01"),
+        ("", "22023"), (separated, "22023"), (own, "55006"), (Path(own).parents[1], "58P01"),
     ):  # fmt: skip
         fails(session, create(location), sqlstate)
     shutil.rmtree(inner)

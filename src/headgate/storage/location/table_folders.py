@@ -100,7 +100,7 @@ class TableFolders:
             if "://" in location:
                 raise _elsewhere(location)
             path = Path(location)
-            if not path.is_absolute() or "\0" in location or "\n" in location or str(path) != location:
+            if not path.is_absolute() or not location.isprintable() or str(path) != location:
                 raise _not_canonical(location)
             for folder in (path, path / "_delta_log", path / OWN):
                 if folder.exists() and folder.resolve() != folder:
