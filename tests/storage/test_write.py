@@ -16,10 +16,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
+from pyspark.sql.types import DecimalType, StructField, StructType
 from tests.storage.tables import DATABASE, change, contents, made, relation, rows
 
 from headgate.storage import feed, write
-from headgate.storage.delta import deletion_vector, parquet
+from headgate.storage.delta import deletion_vector, file_statistics, parquet
+from headgate.storage.delta.table_state import TableState
 from headgate.storage.engine import Engine
 from headgate.storage.spark.local_relation import local_frame
 from headgate.types import registry as r
@@ -143,6 +145,15 @@ def test_file_whose_first_column_ascends_is_marked_as_sorted(tmp_path: Path, val
     with pq.ParquetFile(tmp_path / added["path"]) as file:
         sorting = file.metadata.row_group(0).sorting_columns
     assert sorting == ((pq.SortingColumn(0),) if is_sorted else ())
+
+
+def test_key_is_looked_up_in_a_file_whose_decimal_bounds_are_rounded() -> None:
+    """delta-rs writes the bounds of decimals as doubles."""
+    row = StructType([StructField("n", DecimalType(20, 4))])
+    stats = '{"minValues":{"n":1234567890123456.8},"maxValues":{"n":1234567890123456.8}}'
+    state = TableState.of(1, {"schemaString": row.json()}, {}, {"file": {"path": "file", "stats": stats}})
+    for text, files in (("1234567890123456.7899", ["file"]), ("1234567890123466.8", [])):
+        assert file_statistics.candidates(state, "n", pa.chunked_array([[decimal.Decimal(text)]], pa.decimal128(20, 4))) == files
 
 
 @given(st.data())

@@ -25,6 +25,8 @@ from headgate.storage.delta.table_state import TableState
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 LISTED = 4096
 """The number of values up to which Python's bisect is faster than NumPy's search."""
+_ROUNDED = decimal.Decimal("1e-15")
+"""The relative error of a decimal bound: other writers (delta-rs) round it to a double, also towards the other bound."""
 _NOTHING: tuple[Bound, Bound] = (None, None)
 
 
@@ -116,6 +118,8 @@ def _may(stats: str | None, column: str, kind: pa.DataType, holds: Callable[[Bou
         return True
     if low is None or high is None:
         return True
+    if pa.types.is_decimal(kind):
+        low, high = low - abs(low) * _ROUNDED, high + abs(high) * _ROUNDED
     return holds(low, high + 1000 if pa.types.is_timestamp(kind) else high)
 
 
