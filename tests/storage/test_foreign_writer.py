@@ -6,6 +6,7 @@ import datetime
 import importlib
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from delta.tables import DeltaTable
 from tests.storage.tables import DATABASE, INT8, TEXT, change, contents, made, relation, rows
@@ -73,6 +74,31 @@ def test_timestamps_that_another_writer_stores_as_int96_are_in_utc(engine: Engin
     assert contents(engine, z) == sorted(moments, key=repr)
     [added] = engine.visible[DATABASE, z.oid].state.files.values()
     assert '"z":"1970-01-01T00:06:39.000Z"' in added["stats"]
+
+
+def test_files_with_other_arrow_types_are_read_and_compacted(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writers that use Arrow, such as delta-rs, store its types in their files."""
+    made(engine, A, (0, "v0"))
+    key, expected = (DATABASE, A.oid), [(0, "v0")]
+    for version, kind in enumerate((pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())), 2):
+        numbers = range(version * 100, version * 100 + 60)
+        expected += [(number, f"v{number}") for number in numbers]
+        file = pa.table({"id": numbers, "v": pa.array([f"v{number}" for number in numbers]).cast(kind)})
+        pq.write_table(file, engine.path(key) / f"{version}.parquet")
+        size = (engine.path(key) / f"{version}.parquet").stat().st_size
+        add = {"path": f"{version}.parquet", "partitionValues": {}, "size": size, "modificationTime": 0, "dataChange": True}
+        delta_log.write_version(engine.path(key), version, [{"add": {**add, "stats": '{"numRecords":60}'}}], "other")
+    engine.foreign.adopt(key)
+    transaction = engine.begin(DATABASE)
+    for number, column in enumerate(zip(*expected[::30], strict=True), 1):
+        stored = lookup.find(transaction, A, lookup.key_of(A, [number]), pa.table({"k0": list(column)}))
+        assert sorted((row["id"], row["v"]) for row in stored["old"].to_pylist()) == expected[::30]
+    transaction.rollback()
+    monkeypatch.setattr(compaction, "MOST", 2)
+    engine.compactor.committed([key])
+    engine.compactor.run_due()
+    assert len(engine.visible[key].state.files) == 1
+    assert contents(engine, A) == sorted(expected, key=repr)
 
 
 def test_definition_of_another_writer_that_the_node_would_not_respect_stops_the_table(

@@ -37,6 +37,20 @@ ROW_GROUP_ROWS = 1 << 16
 _STATS_COLUMNS = 32
 _STATS_LENGTH = 32
 _VERIFIED_ROWS = 16_384
+_PLAIN = [
+    pa.bool_(),
+    pa.int16(),
+    pa.int32(),
+    pa.int64(),
+    pa.float32(),
+    pa.float64(),
+    pa.decimal128(1),
+    pa.string(),
+    pa.binary(),
+    pa.date32(),
+]
+_OWN_TYPES = frozenset(kind.id for kind in _PLAIN)
+_INSTANT = pa.timestamp("us", "UTC")
 _MARKED = re.compile(r'"\\u0000(-?[0-9.]+)\\u0000"')
 _LAST = "\U0010ffff"
 Bound: TypeAlias = Any
@@ -60,11 +74,11 @@ def opened(path: DataPath) -> Iterator[pq.ParquetFile]:
         reading(path),
         pq.ParquetFile(data_location.local(path), coerce_int96_timestamp_unit="us", page_checksum_verification=True) as file,
     ):
-        yield _with_zones(file)
+        yield _as_own(file)
 
 
-class _Zoned:
-    """A `pq.ParquetFile` whose schema has other time zones than Arrow finds in it."""
+class _Converted:
+    """A `pq.ParquetFile` whose columns are read with other types than Arrow finds in it."""
 
     def __init__(self, file: pq.ParquetFile, schema: pa.Schema) -> None:
         self._file, self.schema_arrow = file, schema
@@ -78,20 +92,37 @@ class _Zoned:
             yield batch.cast(pa.schema([self.schema_arrow.field(name) for name in batch.schema.names], self.schema_arrow.metadata))
 
 
-def _with_zones(file: pq.ParquetFile) -> pq.ParquetFile | _Zoned:
-    """Return a file whose INT96 values have the zone UTC: Spark writes timestamps with time zone so, and Arrow reads no zone."""
-    leaves = [file.schema.column(number) for number in range(len(file.schema))]
-    names = {leaf.path.partition(".")[0] for leaf in leaves if leaf.physical_type == "INT96"}
-    if not names:
+def _as_own(file: pq.ParquetFile) -> pq.ParquetFile | _Converted:
+    """Return a file whose columns have the types of the node's own files.
+
+    Spark writes timestamps with time zone as INT96, which Arrow reads without a zone. Writers that use Arrow, such as delta-rs, store its
+    types in the file: large texts, views, dictionaries.
+    """
+    stored, leaves = file.schema_arrow, file.schema
+    if all(kind.id in _OWN_TYPES or kind == _INSTANT for kind in stored.types):
         return file
-    fields = [_with_zone(field) if field.name in names else field for field in file.schema_arrow]
-    return _Zoned(file, pa.schema(fields, file.schema_arrow.metadata))
+    columns = [leaves.column(number) for number in range(len(leaves))]
+    int96 = {column.path.partition(".")[0] for column in columns if column.physical_type == "INT96"}
+    kinds = [_own_type(field.type, as_utc=field.name in int96) for field in stored]
+    if kinds == stored.types:
+        return file
+    fields = [field.with_type(kind) for field, kind in zip(stored, kinds, strict=True)]
+    return _Converted(file, pa.schema(fields, stored.metadata))
 
 
-def _with_zone(field: pa.Field) -> pa.Field:
-    """Return a field of timestamps, or of lists of them, with the zone UTC."""
-    zoned = pa.timestamp("us", tz="UTC")
-    return field.with_type(pa.list_(field.type.value_field.with_type(zoned)) if is_list(field.type) else zoned)
+def _own_type(kind: pa.DataType, *, as_utc: bool) -> pa.DataType:
+    """Return the type that the node's files have for a column. `as_utc`: a timestamp without a zone is in UTC."""
+    if is_list(kind):
+        return pa.list_(kind.value_field.with_type(_own_type(kind.value_type, as_utc=as_utc)))
+    if pa.types.is_dictionary(kind):
+        return _own_type(kind.value_type, as_utc=as_utc)
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
+        return pa.binary()
+    if pa.types.is_timestamp(kind):
+        return _INSTANT if kind.tz or as_utc else pa.timestamp("us")
+    return kind
 
 
 @contextlib.contextmanager
