@@ -84,10 +84,19 @@ class TriggerCalls:
 
     def scope(self, trigger: Trigger, event: int, function: UserFunction, old: Row | None, new: Row | None) -> Scope:
         """Return the scope of a trigger's function, with NEW, OLD and the TG_ variables."""
+        unset = self.unset(trigger, event, function)
+        if new is not None and unset:
+            new = replace(new, fields={name: Value(value.type, None) if name in unset else value for name, value in new.fields.items()})
         scope = self._records(function_call.root_scope(function.name), old, new)
         for name, value in self._described(trigger, event):
             scope.names[name] = Variable(name, value.type, value)
         return scope
+
+    def unset(self, trigger: Trigger, event: int, function: UserFunction) -> set[str]:
+        """Return the columns of NEW that are NULL in a BEFORE UPDATE trigger, because they are generated later (plpgsql_exec_trigger)."""
+        if not trigger.is_before or event != triggers.UPDATE or function is functions.SUPPRESS_REDUNDANT:
+            return set()
+        return {column.name for column in self.relation.columns if column.generated is not None}
 
     def _records(self, scope: Scope, old: Row | None, new: Row | None) -> Scope:
         kind = TypeRef(self.row_type)

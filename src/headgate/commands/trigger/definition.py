@@ -194,10 +194,24 @@ def _condition(node: pb.CreateTrigStmt, relation: Relation, session: Session) ->
         name = parts[1].sval if len(parts) > 1 and parts[1].DESCRIPTOR.name == "String" else None
         if name is not None and relation.column(name) is None:
             raise PostgresError("42703", f"column {side}.{name} does not exist", location=location)
+        if side == "new" and node.timing & triggers.BEFORE:
+            _refuse_generated(relation, name, location)
     scope = stored_expression.scope_of_sides(relation)
     with user_function.resolving(row_call.Resolver(session, computes=False)):  # a host evaluates the text
         bound = binder.bind_condition(node.when_clause, scope, "WHEN", context=stored_expression.context(session.context.forms))
     return deparse.stored(bound), deparse.stored(bound, pretty=True)
+
+
+def _refuse_generated(relation: Relation, name: str | None, location: int) -> None:
+    """Raise 42P17 for a column of NEW that is generated after BEFORE triggers. `name`: None for the whole row."""
+    generated = [column.name for column in relation.columns if column.generated is not None]
+    if not generated or name not in (None, *generated):
+        return
+    raise PostgresError(
+        "42P17", "BEFORE trigger's WHEN condition cannot reference NEW generated columns", location=location,
+        detail="A whole-row reference is used and the table contains generated columns."
+        if name is None else f'Column "{name}" is a generated column.',
+    )  # fmt: skip
 
 
 def _references(node: ParseNode) -> list[ParseNode]:

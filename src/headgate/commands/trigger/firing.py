@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from headgate.catalog.function import UserFunction
 from headgate.catalog.relation import trigger as triggers
+from headgate.catalog.relation.relation import Column as TableColumn
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.trigger import Trigger
 from headgate.commands import stored_expression
@@ -98,7 +99,17 @@ class Firing:
     def _is_of(self, trigger: Trigger, columns: set[str] | None) -> bool:
         if not trigger.columns or columns is None:
             return True
-        return any(column.name in columns for column in self.relation.columns_at(trigger.columns))
+        return any(column.name in columns or self._is_computed(column, columns) for column in self.relation.columns_at(trigger.columns))
+
+    def _is_computed(self, column: TableColumn, columns: set[str]) -> bool:
+        """Return whether an UPDATE of columns computes a generated column: if it depends on them, or BEFORE triggers may change others."""
+        if column.generated is None:
+            return False
+        relation, cursor = self.relation, self.session.begin_statement().cursor
+        before = triggers.ROW | triggers.BEFORE | triggers.UPDATE
+        if any(trigger.kind & before == before for trigger in triggers.of_relation(cursor, relation.database, relation.oid)):
+            return True
+        return bool(columns & stored_expression.columns_of(column.generated, relation))
 
     def fires_instead(self, event: int) -> bool:
         """Return whether an INSTEAD OF trigger fires. Without one, the rows of a view cannot be changed."""
@@ -421,9 +432,11 @@ class Firing:
         scope = self.calls.scope(trigger, event, function, nulls, nulls)
         count = _count(old, new)
         calls = [BatchCall(SessionHost(self.session, prepared), scope, count) for prepared in (self.calls.prepared, function_body.prepared)]
+        unset = self.calls.unset(trigger, event, function)
         for (name, rows), batch in itertools.product((("old", old), ("new", new)), calls):
             for column, kind in kinds.items():
-                values = Value(kind, None) if rows is None else Column(kind, buffers.whole(rows[column]))
+                is_null = rows is None or (name == "new" and column in unset)
+                values = Value(kind, None) if is_null else Column(kind, buffers.whole(rows[column]))
                 batch.give(scope.names[name], column, values)
         row_numbers = places
         if trigger.condition is not None:
