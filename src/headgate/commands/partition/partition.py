@@ -230,7 +230,7 @@ def check_triggers(cursor: Cursor, child: Relation, becoming: str, where: str) -
     for trigger in triggers.of_relation(cursor, child.database, child.oid):
         if trigger.is_row and trigger.has_transition_tables:
             raise PostgresError(
-                "55000", f'trigger "{trigger.name}" prevents table "{child.name}" from becoming {becoming}',
+                "0A000", f'trigger "{trigger.name}" prevents table "{child.name}" from becoming {becoming}',
                 detail=f"ROW triggers with transition tables are not supported {where}.",
             )  # fmt: skip
 

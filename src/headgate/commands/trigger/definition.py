@@ -9,6 +9,7 @@ from postgast import pg_query_pb2 as pb
 from headgate.catalog import function as functions
 from headgate.catalog import history
 from headgate.catalog.physical import Cursor
+from headgate.catalog.relation import inheritance
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Relation
@@ -37,7 +38,7 @@ def create(node: pb.CreateTrigStmt, session: Session) -> CommandResult:
     transaction.own(relation)
     kind = (triggers.ROW if node.row else 0) | int(node.timing) | int(node.events)
     _check_shape(node, kind)
-    transition_tables = _transition_tables(node, relation)
+    transition_tables = _transition_tables(node, relation, cursor)
     function = _function(node, session, cursor)
     existing = next(
         (trigger for trigger in triggers.of_relation(cursor, relation.database, relation.oid) if trigger.name == node.trigname), None
@@ -94,12 +95,12 @@ def _check_shape(node: pb.CreateTrigStmt, kind: int) -> None:
         raise not_supported("TRUNCATE FOR EACH ROW triggers are not supported")
 
 
-def _transition_tables(node: pb.CreateTrigStmt, relation: Relation) -> tuple[str | None, str | None]:
+def _transition_tables(node: pb.CreateTrigStmt, relation: Relation, cursor: Cursor) -> tuple[str | None, str | None]:
     """Return the names of the transition tables of old and of new rows (CreateTriggerFiringOn)."""
     names_by_side: dict[bool, str] = {}
     for item in node.transition_rels:
         transition = unwrap(item)
-        _check_transition_table(node, relation, transition)
+        _check_transition_table(node, relation, transition, cursor)
         side, events = ("NEW", triggers.INSERT) if transition.is_new else ("OLD", triggers.DELETE)
         if not node.events & (events | triggers.UPDATE):
             allowed = "an INSERT or UPDATE" if transition.is_new else "a DELETE or UPDATE"
@@ -112,7 +113,7 @@ def _transition_tables(node: pb.CreateTrigStmt, relation: Relation) -> tuple[str
     return names_by_side.get(False), names_by_side.get(True)
 
 
-def _check_transition_table(node: pb.CreateTrigStmt, relation: Relation, transition: pb.TriggerTransition) -> None:
+def _check_transition_table(node: pb.CreateTrigStmt, relation: Relation, transition: pb.TriggerTransition, cursor: Cursor) -> None:
     """Raise an error if a trigger of this kind cannot have the transition table."""
     if not transition.is_table:
         hint = "Use OLD TABLE or NEW TABLE for naming transition tables."
@@ -123,8 +124,10 @@ def _check_transition_table(node: pb.CreateTrigStmt, relation: Relation, transit
     if node.row and relation.is_partitioned:
         detail = "ROW triggers with transition tables are not supported on partitioned tables."
         raise PostgresError("0A000", f'"{relation.name}" is a partitioned table', detail=detail)
-    if node.row and relation.parent:
-        raise PostgresError("0A000", "ROW triggers with transition tables are not supported on partitions")
+    if node.row and (relation.parent or inheritance.parents(cursor, relation)):
+        raise not_supported(
+            f"ROW triggers with transition tables are not supported on {'partitions' if relation.parent else 'inheritance children'}"
+        )
     if node.timing:
         raise PostgresError("42P17", "transition table name can only be specified for an AFTER trigger")
     if node.events & triggers.TRUNCATE:
