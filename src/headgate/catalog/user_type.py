@@ -180,16 +180,23 @@ class KnownTypes:
                 " WHERE dbid = ? AND attrelid = ? AND attnum > 0 AND NOT attisdropped ORDER BY attnum"
             )
             attributes = tuple(registry.Attribute(*row) for row in rows(cursor, sql, [self._database, relation]))
+            above = frozenset(_tables_above(cursor, self._database, relation))
         shown = quote_ident(name) if schema in places else f"{quote_ident(schema)}.{quote_ident(name)}"
         return (
             PgType(
                 oid, name, schema, TypeKind.COMPOSITE, "C", False, -1, False, ",", 0, array, 0, -1, 0, relation, False, shown, shown,
-                attributes=attributes, of_table=True,
+                attributes=attributes, of_table=True, above=above,
             ),
             PgType(
                 array, array_name, schema, TypeKind.BASE, "A", False, -1, False, ",", oid, 0, 0, -1, 0, 0, False, f"{shown}[]", f"{shown}[]"
             ),
         )  # fmt: skip
+
+
+def _tables_above(cursor: Cursor, database: int, relation: int) -> Iterator[int]:
+    for (parent,) in rows(cursor, "SELECT inhparent FROM hg.pg_inherits WHERE dbid = ? AND inhrelid = ?", [database, relation]):
+        yield parent
+        yield from _tables_above(cursor, database, parent)
 
 
 @dataclass(frozen=True)

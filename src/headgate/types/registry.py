@@ -220,6 +220,8 @@ class PgType:
     attributes: tuple[Attribute, ...] = ()
     of_table: bool = False
     """Whether this is the type of a table's rows, which no column may have."""
+    above: frozenset[int] = frozenset()
+    """The tables from which the table of a row type inherits."""
 
     @property
     def is_array(self) -> bool:

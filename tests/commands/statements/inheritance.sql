@@ -14,4 +14,23 @@ COPY parent TO STDOUT;
 TRUNCATE ONLY parent;
 SELECT * FROM parent;
 DROP TABLE parent;
+-- A row of the child as a row of the parent.
+CREATE TABLE grandchild (d int) INHERITS (child);
+CREATE TABLE apart (a int, b text);
+INSERT INTO grandchild (a, d) VALUES (5, 55);
+INSERT INTO apart VALUES (1, 'x');
+SELECT child::parent, (child::parent).b FROM child ORDER BY 1;
+SELECT grandchild::child, grandchild::parent, grandchild FROM grandchild;
+SELECT child::parent IS NULL FROM (VALUES (1)) v LEFT JOIN child ON false;
+SELECT apart::parent FROM apart;
+SELECT parent::child FROM parent;
+DROP TABLE grandchild;
+-- Row triggers with transition tables are not for children.
+CREATE FUNCTION nothing() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
+CREATE TRIGGER t AFTER INSERT ON child REFERENCING NEW TABLE AS n FOR EACH ROW EXECUTE FUNCTION nothing();
+CREATE TRIGGER t AFTER INSERT ON child REFERENCING NEW TABLE AS n EXECUTE FUNCTION nothing();
+CREATE TRIGGER t AFTER INSERT ON apart REFERENCING NEW TABLE AS n FOR EACH ROW EXECUTE FUNCTION nothing();
+ALTER TABLE apart INHERIT parent;
+CREATE TABLE divided (a int, b text) PARTITION BY LIST (a);
+ALTER TABLE divided ATTACH PARTITION apart DEFAULT;
 DROP TABLE parent, child;

@@ -38,6 +38,7 @@ from headgate.expression.node import (
     CaseTest,
     Coalesce,
     Collate,
+    ColumnRef,
     Const,
     Expression,
     Form,
@@ -201,7 +202,9 @@ def _cast(node: pb.TypeCast, scope: Scope, context: BindContext) -> Expression:
         bound = bind_raw(inner, scope, context)
     result = coerce(bound, target, Reach.EXPLICIT, context, form=Form.EXPLICIT, location=location)
     if result is None:
-        raise PostgresError("42846", f"cannot cast type {context.show_type(bound.type.oid)} to {context.show_type(oid)}", location=location)
+        row = context.types.of_relation(bound.relation) if isinstance(bound, ColumnRef) and bound.relation else None
+        source = context.show_type(bound.type.oid if row is None else row.oid)
+        raise PostgresError("42846", f"cannot cast type {source} to {context.show_type(oid)}", location=location)
     return result
 
 

@@ -25,9 +25,11 @@ from headgate.expression.node import (
     ArrayCoerce,
     CoerceViaIO,
     Collate,
+    ColumnRef,
     Const,
     DomainCoerce,
     Expression,
+    FieldSelect,
     Form,
     FuncExpr,
     Param,
@@ -55,6 +57,11 @@ def coerce(
     inner = expression
     while isinstance(inner, Collate):
         inner = inner.arg
+    if isinstance(inner, ColumnRef) and inner.attnum == 0 and inner.relation:
+        row = _as_row_of(inner, target.oid, context)
+        if row is None:
+            return None
+        expression = inner = row
     if target.oid != inner.type.oid and context.base_type(target.oid) != target.oid:
         return _recollate(expression, inner, to_domain(inner, target.oid, reach, context, form, location), context)
     result = coerce_type(inner, target.oid, reach, context, form=form, location=location, modifier=target.typmod)
@@ -63,6 +70,20 @@ def coerce(
             result, target.typmod, reach, context, form=form, location=location, hide=result is not inner and not isinstance(result, Const)
         )
     return _recollate(expression, inner, result, context)
+
+
+def _as_row_of(row: ColumnRef, target: int, context: BindContext) -> Expression | None:
+    """Return the row of a table with the columns of a table from which it inherits (ConvertRowtypeExpr), None if it does not inherit.
+
+    For other targets, return the row.
+    """
+    kind, own = context.types.find(target), context.types.of_relation(row.relation)
+    if kind is None or not kind.of_table or kind.relation == row.relation or own is None:
+        return row
+    if kind.relation not in own.above:
+        return None
+    fields = [FieldSelect(type=TypeRef(part.type_oid, part.typmod), arg=row, name=part.name) for part in kind.attributes]
+    return RowExpr(type=row.type, args=tuple(fields), names=tuple(part.name for part in kind.attributes), present=row)
 
 
 def to_domain(expression: Expression, domain: int, reach: Reach, context: BindContext, form: Form, location: int) -> Expression:

@@ -383,6 +383,8 @@ def _row_coerce(node: n.RowCoerce) -> Value:
 
 
 def _field_select(node: n.FieldSelect) -> Value:
+    if isinstance(node.arg, n.RowExpr) and node.name in node.arg.names:
+        return plan(node.arg.args[node.arg.names.index(node.name)])
     composite = row_value.composite(node.arg.type)
     if composite is None:
         raise not_supported("a field of a row is not supported")
