@@ -34,6 +34,8 @@ class Outcome:
 
     rows: Rows | None
     processed: int | None
+    sets_found: bool = True
+    """Whether FOUND becomes true or false. Utility commands, such as CREATE TABLE AS, leave it as it is."""
 
 
 class Types(Protocol):

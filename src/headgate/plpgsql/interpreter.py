@@ -315,7 +315,7 @@ def _execute(node: tree.Execute, execution: Execution, scope: Scope) -> None:
             raise PostgresError("42601", "query has no destination for result data", hint=hint)
         count = sum(1 for _ in outcome.rows.rows) if outcome.rows is not None else 0
         execution.processed = outcome.processed if outcome.processed is not None else count
-        if not node.dynamic:
+        if outcome.sets_found and not node.dynamic:
             _found(scope, is_found=execution.processed > 0)
         return
     if outcome.rows is None:
@@ -335,7 +335,7 @@ def _execute(node: tree.Execute, execution: Execution, scope: Scope) -> None:
             raise PostgresError("P0003", "query returned more than one row", detail=detail, hint=advice)
     _take(node.into, outcome.rows, first, execution, scope)
     execution.processed = 0 if first is None else 1
-    if not node.dynamic:
+    if outcome.sets_found and not node.dynamic:
         _found(scope, is_found=first is not None)
 
 

@@ -167,3 +167,19 @@ DO $$ DECLARE b int; BEGIN CALL po(1, NULL, 'x'); END $$;
 DO $$ DECLARE k CONSTANT int := 1; BEGIN CALL pq(k); END $$;
 DO $$ DECLARE b int; BEGIN CALL no_such(b); END $$;
 DO $$ DECLARE n int; BEGIN FOR i IN 1..3 LOOP n := i; CALL pq(n, 1); RAISE NOTICE '%', n; END LOOP; END $$;
+-- FOUND after utility commands, and what EXECUTE refuses.
+CREATE TABLE seen (a int);
+INSERT INTO seen VALUES (1), (2);
+DO $$ BEGIN
+  PERFORM 1; CREATE TABLE seen2 (a int); RAISE NOTICE '%', FOUND;
+  TRUNCATE seen2; RAISE NOTICE '%', FOUND;
+  CREATE TABLE seen3 AS SELECT 1 WHERE false; RAISE NOTICE '%', FOUND;
+  SET LOCAL work_mem = '8MB'; RAISE NOTICE '%', FOUND;
+  UPDATE seen SET a = 0 WHERE false; RAISE NOTICE '%', FOUND;
+  CREATE TABLE seen4 AS SELECT * FROM seen; RAISE NOTICE '%', FOUND;
+  MERGE INTO seen USING (VALUES (1)) v(x) ON x = a WHEN MATCHED THEN DELETE; RAISE NOTICE '%', FOUND;
+END $$;
+DO $$ BEGIN EXECUTE 'SELECT 1 INTO seen5'; END $$;
+DO $$ BEGIN EXECUTE 'COMMIT'; END $$;
+DO $$ BEGIN EXECUTE 'CREATE TABLE seen6 (a int); SELEC'; END $$;
+DO $$ BEGIN EXECUTE 'CREATE TABLE seen7 (a int); SELECT 1/0'; END $$;

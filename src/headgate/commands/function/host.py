@@ -26,7 +26,7 @@ from headgate.commands.result import Result
 from headgate.commands.session import Parameter, Session
 from headgate.commands.transaction import subtransaction
 from headgate.commands.transition_table import TransitionTable
-from headgate.errors import Notice, PostgresError, Severity
+from headgate.errors import Notice, PostgresError, Severity, not_supported
 from headgate.expression import builtin
 from headgate.expression.binding import binder, named_argument
 from headgate.expression.binding.scope import EMPTY
@@ -238,11 +238,16 @@ class SessionHost:
 
     def run_text(self, text: str, parameters: Sequence[Value]) -> Outcome:
         """Run the statements of a text and return the outcome of the last one."""
-        outcome = Outcome(None, 0)
-        with self._context_of(f'SQL statement "{text}"', text):
-            for statement in parse(text):
-                if statement.kind == "TransactionStmt":
-                    raise PostgresError("0A000", "EXECUTE of transaction commands is not implemented")
+        outcome, shown = Outcome(None, 0), f'SQL statement "{text}"'
+        with self._context_of(shown, text):
+            statements = parse(text)
+        for statement in statements:
+            if statement.kind == "TransactionStmt":
+                raise not_supported("EXECUTE of transaction commands is not implemented")
+            if isinstance(statement.node, pb.SelectStmt) and statement.node.HasField("into_clause"):
+                hint = "You might want to use EXECUTE ... INTO or EXECUTE CREATE TABLE ... AS instead."
+                raise not_supported("EXECUTE of SELECT ... INTO is not implemented", hint=hint)
+            with self._context_of(shown, text):
                 outcome = self._run(statement.node, parameters)
         return outcome
 
@@ -251,13 +256,13 @@ class SessionHost:
         return self._run(prepared.node, values)
 
     def _run(self, node: ParseNode, values: Sequence[Value]) -> Outcome:
-        result = self._result(node, values)
+        result, sets_found = self._result(node, values), isinstance(node, _QUERIES)
         if not isinstance(result, ResultSet):
             tag = getattr(result, "tag", None)
             if tag is None:
                 raise PostgresError("0A000", "cannot COPY to/from client in PL/pgSQL")
-            return Outcome(None, _processed(tag))
-        return Outcome(_rows(result), None if result.tag is None else _processed(result.tag))
+            return Outcome(None, _processed(tag), sets_found)
+        return Outcome(_rows(result), None if result.tag is None else _processed(result.tag), sets_found)
 
     def _result(self, node: ParseNode, values: Sequence[Value]) -> Result:
         with self._environment(values):
@@ -387,6 +392,8 @@ class SessionHost:
         self.session.parts.close_cursor(self.session, name)
 
 
+_QUERIES = (pb.SelectStmt, pb.InsertStmt, pb.UpdateStmt, pb.DeleteStmt, pb.MergeStmt)
+"""The statements that set FOUND."""
 _DIRECTIONS = ("FETCH_FORWARD", "FETCH_BACKWARD", "FETCH_ABSOLUTE", "FETCH_RELATIVE")
 """The directions of FETCH by their numbers in the tree."""
 
