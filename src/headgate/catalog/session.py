@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
@@ -54,6 +55,8 @@ class SessionContext:
     """Functions that return the lines of context of the functions and statements that run, the outermost first."""
     trigger_depth: int = 0
     """The nesting depth of triggers (pg_trigger_depth())."""
+    action_depth: int = -1
+    """The depth of the innermost ON DELETE or ON UPDATE that runs, -1 if none runs."""
 
     transaction_start: datetime | None = None
     """The value of now(). None without a server; now() is then the current time."""
@@ -70,6 +73,26 @@ class SessionContext:
         """Return the value of now(), transaction_timestamp(), statement_timestamp() or clock_timestamp() (manual, 9.9.5)."""
         moments = {"clock_timestamp": None, "timeofday": None, "statement_timestamp": self.statement_start}
         return moments.get(function, self.transaction_start) or datetime.now(UTC)
+
+    @contextlib.contextmanager
+    def at_trigger_depth(self, depth: int | None) -> Iterator[None]:
+        """Run the block at a nesting depth of triggers. None: the current one."""
+        outer, self.trigger_depth = self.trigger_depth, self.trigger_depth if depth is None else depth
+        try:
+            yield
+        finally:
+            self.trigger_depth = outer
+
+    @contextlib.contextmanager
+    def acting_on_rows(self) -> Iterator[None]:
+        """Run ON DELETE or ON UPDATE, which is a trigger in PostgreSQL. It fires further ones after the statement, at the same depth."""
+        outer = self.action_depth
+        self.action_depth = self.trigger_depth if self.trigger_depth == outer else self.trigger_depth + 1
+        try:
+            with self.at_trigger_depth(self.action_depth):
+                yield
+        finally:
+            self.action_depth = outer
 
     def search(self, schemas: list[str]) -> None:
         """Search the schemas of the setting search_path, and first that of temporary tables if it is not among them."""

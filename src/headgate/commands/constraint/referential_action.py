@@ -172,14 +172,15 @@ def left(
             _refuse(session, transaction, relation, key, child, old, restrict=action == RESTRICT)
             continue
         transaction.lock(child)
-        writing.begin(child, None if action == CASCADE and deleting else set(reference_key.column_names(child, key.columns)))
-        referencing = reference_key.rows_with(transaction, child, key.columns, relation, key.target_columns, old, keep=not deleting)
-        if row_set.is_known_empty(referencing):
-            continue
-        if action == CASCADE and deleting:
-            writing.delete(child, referencing)
-        else:
-            _set(key, child, referencing, action, writing, deleting=deleting)
+        with session.context.acting_on_rows():
+            writing.begin(child, None if action == CASCADE and deleting else set(reference_key.column_names(child, key.columns)))
+            referencing = reference_key.rows_with(transaction, child, key.columns, relation, key.target_columns, old, keep=not deleting)
+            if row_set.is_known_empty(referencing):
+                continue
+            if action == CASCADE and deleting:
+                writing.delete(child, referencing)
+            else:
+                _set(key, child, referencing, action, writing, deleting=deleting)
         if action == SET_DEFAULT:  # if the default is the removed key, the UPDATE changes nothing and does not check it
             _refuse(session, transaction, relation, key, child, old, now=True)
 

@@ -290,11 +290,14 @@ class Firing:
         fired = self.of(event, row=True, before=False, columns=columns)
         if not fired or not all(self._access.reads_rows_only(trigger) and not trigger.deferrable for trigger in fired):
             return self._after_each(event, old, new, columns)
+        depth = self.session.context.trigger_depth  # WHEN is evaluated now
 
         def fire() -> None:
-            result = self._together(fired, event, old, new)
+            result = self._together(fired, event, old, new, depth)
             if result is None or not self._written(result.inserts):
-                for fire_row in self._after_each(event, old, new, columns):
+                with self.session.context.at_trigger_depth(depth):
+                    calls = self._after_each(event, old, new, columns)
+                for fire_row in calls:
                     fire_row()
 
         return [fire]
@@ -402,15 +405,20 @@ class Firing:
 
     # ---- all rows at once ---------------------------------------------------------------------------------
 
-    def _together(self, fired: Sequence[Trigger], event: int, old: pa.Table | None, new: pa.Table | None) -> _Together | None:
-        """Call the functions of triggers once for all rows, without writing. Return None if they must be called for each row."""
+    def _together(
+        self, fired: Sequence[Trigger], event: int, old: pa.Table | None, new: pa.Table | None, depth: int | None = None
+    ) -> _Together | None:
+        """Call the functions of triggers once for all rows, without writing. Return None if they must be called for each row.
+
+        `depth`: the pg_trigger_depth() of WHEN conditions, if it is not the current one.
+        """
         count = _count(old, new)
         if count < FEWEST_TOGETHER or not all(self._access.reads_rows_only(trigger) for trigger in fired):
             return None
         row_numbers, inserts = np.arange(count), list[tuple[UserFunction, Gathered]]()
         try:
             for trigger in fired:
-                batch, scope = self._batch(trigger, event, old, new, row_numbers)
+                batch, scope = self._batch(trigger, event, old, new, row_numbers, depth)
                 row_numbers = row_numbers[batch.kept[row_numbers]]
                 inserts += [(self.calls.function(trigger)[0], insert) for insert in batch.inserts]
                 if trigger.is_before and new is not None:
@@ -423,7 +431,7 @@ class Firing:
         return _Together(row_numbers, new, inserts)
 
     def _batch(
-        self, trigger: Trigger, event: int, old: pa.Table | None, new: pa.Table | None, places: RowNumbers
+        self, trigger: Trigger, event: int, old: pa.Table | None, new: pa.Table | None, places: RowNumbers, depth: int | None
     ) -> tuple[BatchCall, Scope]:
         """Call a trigger's function for those of the rows `places` that meet its WHEN condition."""
         function, function_body, _ = self.calls.function(trigger)
@@ -440,7 +448,7 @@ class Firing:
                 batch.give(scope.names[name], column, values)
         row_numbers = places
         if trigger.condition is not None:
-            with registry.unguarded():
+            with registry.unguarded(), self.session.context.at_trigger_depth(depth):
                 row_numbers = calls[0].met(self.calls.condition(trigger), places)
         returns = "" if not trigger.is_before else "old" if event == triggers.DELETE else "new"
         with self.calls.inside(function):

@@ -162,6 +162,8 @@ def _write_with_triggers(
     def write(remaining: pa.Table) -> None:
         if not remaining.num_rows:
             return
+        later = planner.triggers.later
+        begin = len(later)  # AFTER triggers of rows that ON DELETE and ON UPDATE change fire later
         with ExitStack() as until:
             passed = remaining if isinstance(changed, pa.Table) else local_frame(spark, remaining, changed.schema)
             part_count, rows = write_part(passed, outer=until)
@@ -171,7 +173,7 @@ def _write_with_triggers(
         written_parts.append(written_rows)
         old = row_set.project(remaining, _columns_of("old", relation))
         event = triggers.DELETE if set_columns is None else triggers.UPDATE
-        planner.triggers.later += firing.after(event, old, None if set_columns is None else written_rows, set_columns)
+        later[begin:begin] = firing.after(event, old, None if set_columns is None else written_rows, set_columns)
 
     for part in _tables(planner, relation, changed):
         write(firing.before_delete(part, write) if set_columns is None else firing.before_update(part, set_columns, write))
