@@ -6,22 +6,18 @@ import base64
 import binascii
 import hashlib
 import re
-import string
 from typing import TypeVar
 
 import pyarrow as pa
 
 from headgate.errors import PostgresError
 from headgate.expression.functions.regex import similar
-from headgate.types.base.string import bytes_of_escapes
+from headgate.types.base.string import bytes_of_escapes, bytes_of_hex
 from headgate.types.binary.binary import write_binary
 from headgate.types.storage import arrow_type
 
 T = TypeVar("T", bytes, str)
 _INT_MAX = 2**31 - 1
-_BLANK = " \n\t\r"
-_PAIRS = re.compile(r"(?:[ \n\t\r]*[0-9a-fA-F]{2})*[ \n\t\r]*\Z")
-_PAIR = re.compile(r"\A(?:[ \n\t\r]*[0-9a-fA-F]{2})*")
 
 
 def get_byte(data: bytes, place: int) -> int:
@@ -124,24 +120,13 @@ def decode(text: str, form: str) -> bytes:
     """Decode a text in hex, base64 or escape."""
     match form.lower():
         case "hex":
-            return _from_hex(text)
+            return bytes_of_hex(text)
         case "base64":
             return _from_base64(text)
         case "escape":
             return bytes_of_escapes(text)
         case _:
             raise PostgresError("22023", f'unrecognized encoding: "{form}"')
-
-
-def _from_hex(text: str) -> bytes:
-    """Decode pairs of hexadecimal digits. Blanks are allowed between pairs, but not within them."""
-    if _PAIRS.match(text):
-        return bytes.fromhex(text)
-    rest = _PAIR.sub("", text.lstrip(_BLANK))
-    bad = next((character for character in rest.lstrip(_BLANK)[:2] if character not in string.hexdigits), None)
-    if bad is not None:
-        raise PostgresError("22023", f'invalid hexadecimal digit: "{bad}"')
-    raise PostgresError("22023", "invalid hexadecimal data: odd number of digits")
 
 
 def _from_base64(text: str) -> bytes:

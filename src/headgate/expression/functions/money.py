@@ -17,20 +17,15 @@ _TENS = "zero ten twenty thirty forty fifty sixty seventy eighty ninety".split()
 _GROUPS = ("", "thousand", "million", "billion", "trillion", "quadrillion")
 
 
-def _in_range(cents: int) -> str:
+def _in_range(cents: int, kind: str = "money") -> str:
     if not LEAST <= cents <= MOST:
-        raise PostgresError("22003", "money out of range")
+        raise PostgresError("22003", f"{kind} out of range")
     return printed(cents)
 
 
-def plus(left: str, right: str) -> str:
-    """Return money + money."""
-    return _in_range(amount_of(left) + amount_of(right))
-
-
-def minus(left: str, right: str) -> str:
-    """Return money - money."""
-    return _in_range(amount_of(left) - amount_of(right))
+def added(sign: int, left: str, right: str) -> str:
+    """Return money ± money."""
+    return _in_range(amount_of(left) + sign * amount_of(right))
 
 
 def times(amount: str, factor: float) -> str:
@@ -75,7 +70,7 @@ def ratio(left: str, right: str) -> float:
 
 
 def _round(cents: float) -> str:
-    if math.isnan(cents) or math.isinf(cents):
+    if not math.isfinite(cents):
         raise PostgresError("22003", "money out of range")
     return _in_range(round(cents))
 
@@ -85,7 +80,7 @@ def _division_by_zero() -> PostgresError:
 
 
 def of_integer(value: int) -> str:
-    return _of_cents(value * 100)
+    return _in_range(value * 100, "bigint")
 
 
 def of_numeric(text: str) -> str:
@@ -93,13 +88,7 @@ def of_numeric(text: str) -> str:
     value = Decimal(text)
     if not value.is_finite():
         raise PostgresError("0A000", f"cannot convert {'NaN' if value.is_nan() else 'infinity'} to bigint")
-    return _of_cents(int(EXACT.multiply(value, Decimal(100)).to_integral_value(ROUND_HALF_UP, EXACT)))
-
-
-def _of_cents(cents: int) -> str:
-    if not LEAST <= cents <= MOST:
-        raise PostgresError("22003", "bigint out of range")
-    return printed(cents)
+    return _in_range(int(EXACT.multiply(value, Decimal(100)).to_integral_value(ROUND_HALF_UP, EXACT)), "bigint")
 
 
 def to_numeric(amount: str) -> str:

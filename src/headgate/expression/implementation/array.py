@@ -180,19 +180,25 @@ def _nested(*rows: str | None) -> str:
 def subscripted(node: n.Subscript, array: Value, lower: Sequence[Value | None], upper: Sequence[Value | None]) -> Value:
     """Compile ``a[i]`` and ``a[i:j]``."""
     if node.lower:
-        shape = tuple((low_bound is not None, high_bound is not None) for low_bound, high_bound in zip(lower, upper, strict=True))
-        bounds = [bound for pair in zip(lower, upper, strict=True) for bound in pair if bound is not None]
+        shape, bounds = _written_bounds(lower, upper)
         return call(_part, TEXT, [array, *bounds], prefix=(shape,), strict=False, raises=False)
     indexes = [index for index in upper if index is not None]
     return call(_element, rep_of(node.type.oid), [array, *indexes], prefix=(node.type.oid,), strict=True, raises=False)
+
+
+def _written_bounds(lower: Sequence[Value | None], upper: Sequence[Value | None]) -> tuple[tuple[tuple[bool, bool], ...], list[Value]]:
+    """Return which bounds of a slice are written (see `_pairs`), and these."""
+    pairs = list(zip(lower, upper, strict=True))
+    return tuple((low is not None, high is not None) for low, high in pairs), [
+        bound for pair in pairs for bound in pair if bound is not None
+    ]
 
 
 def stored(node: n.SubscriptStore, array: Value, lower: Sequence[Value | None], upper: Sequence[Value | None], assigned: Value) -> Value:
     """Return the array after an assignment to an element or to a slice."""
     delimiter = registry.by_oid(element_of(node.type.oid)).delimiter
     if node.lower:
-        shape = tuple((low is not None, high is not None) for low, high in zip(lower, upper, strict=True))
-        bounds = [bound for pair in zip(lower, upper, strict=True) for bound in pair if bound is not None]
+        shape, bounds = _written_bounds(lower, upper)
         return call(_part_stored, TEXT, [array, assigned, *bounds], prefix=(shape, delimiter), strict=False)
     item = as_item(assigned, node.value.type)
     return call(_element_stored, TEXT, [array, item, *(index for index in upper if index is not None)], prefix=(delimiter,), strict=False)

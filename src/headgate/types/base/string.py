@@ -123,7 +123,7 @@ def _from_hex(strings: pa.StringArray) -> pa.BinaryArray:
 def bytea_of(text: str) -> bytes:
     """Read one bytea in hex format (white space between the bytes is allowed) or escape format."""
     if text.startswith("\\x"):
-        return _bytes_of_hex(text[2:])
+        return bytes_of_hex(text[2:])
     return bytes_of_escapes(text)
 
 
@@ -145,21 +145,20 @@ def bytes_of_escapes(text: str) -> bytes:
     return bytes(out)
 
 
-def _bytes_of_hex(text: str) -> bytes:
-    out, index = bytearray(), 0
-    while index < len(text):
-        if text[index] in " \n\t\r":
-            index += 1
-            continue
-        pair = text[index : index + 2]
-        for digit in pair:
-            if digit not in "0123456789abcdefABCDEF":
-                raise PostgresError("22023", f'invalid hexadecimal digit: "{digit}"')
-        if len(pair) < 2:
-            raise PostgresError("22023", "invalid hexadecimal data: odd number of digits")
-        out.append(int(pair, 16))
-        index += 2
-    return bytes(out)
+_PAIRS = re.compile(r"(?:[ \n\t\r]*[0-9a-fA-F]{2})*[ \n\t\r]*")
+
+
+def bytes_of_hex(text: str) -> bytes:
+    """Decode pairs of hexadecimal digits. Blanks are allowed between pairs, but not within them."""
+    pairs = _PAIRS.match(text)
+    assert pairs is not None
+    rest = text[pairs.end() :]
+    if not rest:
+        return bytes.fromhex(text)
+    bad = next((character for character in rest[:2] if character not in "0123456789abcdefABCDEF"), None)
+    if bad is not None:
+        raise PostgresError("22023", f'invalid hexadecimal digit: "{bad}"')
+    raise PostgresError("22023", "invalid hexadecimal data: odd number of digits")
 
 
 def write_bytea(values: pa.Array, form: str) -> pa.StringArray:

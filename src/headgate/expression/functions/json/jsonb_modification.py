@@ -74,10 +74,8 @@ def _path(path: str) -> list[str | None]:
 
 def _index(step: str, place: int, size: int) -> int:
     """Return the index that a step of a path names. A negative one counts from the end, and remains negative if it is out of range."""
-    if not INTEGER.match(step):
-        raise PostgresError("22P02", f'path element at position {place} is not an integer: "{step}"')
-    index = int(step)
-    if not -_INT_MAX - 1 <= index <= _INT_MAX:
+    index = int(step) if INTEGER.match(step) else None
+    if index is None or not -_INT_MAX - 1 <= index <= _INT_MAX:
         raise PostgresError("22P02", f'path element at position {place} is not an integer: "{step}"')
     return index + size if index < 0 else index
 
@@ -160,6 +158,9 @@ def inserted(text: str, path: str, new: str, after: bool = False) -> str:
     return print_value(_changed(value, steps, insert))
 
 
+_TREATMENTS = 'null_value_treatment must be "delete_key", "return_target", "use_json_null", or "raise_exception"'
+
+
 def set_lax(
     text: str | None, path: str | None, new: str | None, create: bool | None = True, treatment: str | None = "use_json_null"
 ) -> str | None:
@@ -167,7 +168,7 @@ def set_lax(
     if text is None or path is None or create is None:
         return None
     if treatment is None:
-        raise PostgresError("22004", 'null_value_treatment must be "delete_key", "return_target", "use_json_null", or "raise_exception"')
+        raise PostgresError("22004", _TREATMENTS)
     if new is not None:
         return replaced(text, path, new, create)
     match treatment:
@@ -182,9 +183,7 @@ def set_lax(
         case "return_target":
             return text
         case _:
-            raise PostgresError(
-                "22023", 'null_value_treatment must be "delete_key", "return_target", "use_json_null", or "raise_exception"'
-            )
+            raise PostgresError("22023", _TREATMENTS)
 
 
 def strip_nulls(text: str) -> str:

@@ -9,8 +9,8 @@ from headgate.expression.spark.vectorised import scalar
 from headgate.types import registry
 
 IMPLEMENTATIONS: Table = {
-    "cash_pl": scalar(money.plus, TEXT),
-    "cash_mi": scalar(money.minus, TEXT),
+    "cash_pl": scalar(money.added, TEXT, prefix=(1,)),
+    "cash_mi": scalar(money.added, TEXT, prefix=(-1,)),
     "cash_div_cash": scalar(money.ratio, FLOAT8),
     "cash_cmp": scalar(ordering.compared, INT4, prefix=(registry.MONEY,), raises=False),
     "cashlarger": scalar(ordering.extreme, TEXT, prefix=(registry.MONEY, True), raises=False),
