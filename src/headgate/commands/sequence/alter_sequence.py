@@ -21,7 +21,7 @@ from headgate.commands.sequence import sequence
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, existing
 from headgate.sql import names
-from headgate.sql.options import Option, unique
+from headgate.sql.options import unique
 from headgate.sql.parser import ParseNode
 
 
@@ -63,17 +63,12 @@ def change(cursor: Cursor, relation: Relation, options: Sequence[pb.Node]) -> No
             raise PostgresError("22023", "sequence type must be smallint, integer, or bigint")
         maximum = sequence.LARGEST[kind] if maximum == sequence.LARGEST[old] else maximum
         minimum = -sequence.LARGEST[kind] - 1 if minimum == -sequence.LARGEST[old] - 1 else minimum
-    increment = by_name["increment"].integer() if "increment" in by_name else increment
-    if increment == 0:
-        raise PostgresError("22023", "INCREMENT must not be zero")
-    maximum = _new_bound(by_name.get("maxvalue"), maximum, sequence.LARGEST[kind] if increment > 0 else -1)
-    minimum = _new_bound(by_name.get("minvalue"), minimum, 1 if increment > 0 else -sequence.LARGEST[kind] - 1)
-    sequence.check_bounds(maximum, minimum, kind)
+    increment, minimum, maximum = sequence.limits(by_name, kind, (increment, minimum, maximum))
     start = by_name["start"].integer() if "start" in by_name else start
-    _within("START", start, minimum, maximum)
+    sequence.check_within("START", start, minimum, maximum)
     if "restart" in by_name:
         last, called = (by_name["restart"].integer() if by_name["restart"].node is not None else start), False
-    _within("RESTART", last, minimum, maximum)
+    sequence.check_within("RESTART", last, minimum, maximum)
     cycle = by_name["cycle"].boolean() if "cycle" in by_name else cycle
     cache = sequence.cache(by_name, cache)
     run(
@@ -85,21 +80,8 @@ def change(cursor: Cursor, relation: Relation, options: Sequence[pb.Node]) -> No
     run(cursor, "UPDATE hg.sequence_state SET last_value = ?, is_called = ? WHERE dbid = ? AND seqrelid = ?", [last, called, *scope])
 
 
-def _new_bound(option: Option | None, current: int, default: int) -> int:
-    if option is None:
-        return current
-    return option.integer() if option.node is not None else default
-
-
-def _within(word: str, value: int, minimum: int, maximum: int) -> None:
-    if value < minimum:
-        raise PostgresError("22023", f"{word} value ({value}) cannot be less than MINVALUE ({minimum})")
-    if value > maximum:
-        raise PostgresError("22023", f"{word} value ({value}) cannot be greater than MAXVALUE ({maximum})")
-
-
 def use_owner(cursor: Cursor, session: Session, parts: Sequence[str]) -> None:
-    """Nobody drops or changes the table that OWNED BY names, if it is there, until the transaction ends."""
+    """Protect the table that OWNED BY names, if it exists, from DROP and changes until the transaction ends."""
     schema = parts[-3] if len(parts) > 2 else None
     path = lookup.search_path(cursor, session.context)
     table = relations.lookup(cursor, session.context.database, schema, parts[-2], path) if len(parts) > 1 else None

@@ -40,25 +40,39 @@ class Bounds:
     cache: int
 
 
-def bounds(nodes: Sequence[pb.Node], type_oid: int) -> Bounds:
-    """The options of CREATE SEQUENCE or of an identity column."""
-    options = unique(nodes)
-    increment = options["increment"].integer() if "increment" in options else 1
+def limits(options: Mapping[str, Option], type_oid: int, current: tuple[int, int, int] | None = None) -> tuple[int, int, int]:
+    """Return the increment, the minimum and the maximum. `current`: those that a sequence has, for options that are not given."""
+    increment = options["increment"].integer() if "increment" in options else 1 if current is None else current[0]
     if increment == 0:
         raise PostgresError("22023", "INCREMENT must not be zero")
     largest = LARGEST[type_oid]
 
-    def bound(name: str, default: int) -> int:
-        return options[name].integer() if name in options and options[name].node is not None else default
+    def bound(name: str, place: int, default: int) -> int:
+        option = options.get(name)
+        if option is None and current is not None:
+            return current[place]
+        return default if option is None or option.node is None else option.integer()
 
-    maximum = bound("maxvalue", largest if increment > 0 else -1)
-    minimum = bound("minvalue", 1 if increment > 0 else -largest - 1)
+    maximum = bound("maxvalue", 2, largest if increment > 0 else -1)
+    minimum = bound("minvalue", 1, 1 if increment > 0 else -largest - 1)
     check_bounds(maximum, minimum, type_oid)
+    return increment, minimum, maximum
+
+
+def check_within(word: str, value: int, minimum: int, maximum: int) -> None:
+    """Raise 22023 `START value (0) cannot be less than MINVALUE (1)`."""
+    if value < minimum:
+        raise PostgresError("22023", f"{word} value ({value}) cannot be less than MINVALUE ({minimum})")
+    if value > maximum:
+        raise PostgresError("22023", f"{word} value ({value}) cannot be greater than MAXVALUE ({maximum})")
+
+
+def bounds(nodes: Sequence[pb.Node], type_oid: int) -> Bounds:
+    """Return the numbers that the options of CREATE SEQUENCE or of an identity column set."""
+    options = unique(nodes)
+    increment, minimum, maximum = limits(options, type_oid)
     start = options["start"].integer() if "start" in options else (minimum if increment > 0 else maximum)
-    if start < minimum:
-        raise PostgresError("22023", f"START value ({start}) cannot be less than MINVALUE ({minimum})")
-    if start > maximum:
-        raise PostgresError("22023", f"START value ({start}) cannot be greater than MAXVALUE ({maximum})")
+    check_within("START", start, minimum, maximum)
     return Bounds(start, increment, minimum, maximum, "cycle" in options and options["cycle"].boolean(), cache(options, 1))
 
 

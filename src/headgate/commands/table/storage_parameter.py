@@ -7,8 +7,9 @@ them.
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from postgast import pg_query_pb2 as pb
@@ -102,8 +103,8 @@ def check_index(nodes: Iterable[pb.Node], method: str) -> None:
         value = "true" if option.value is None else option.value
         if bounds is not None:
             _check_number(option.name, value, "integer", bounds, whole=True)
-        elif option.name != "buffering" and read_bool(value) is None:
-            raise PostgresError("22023", f'invalid value for boolean option "{option.name}": {value}')
+        elif option.name != "buffering":
+            check_boolean(option.name, value)
 
 
 def check_column(nodes: Iterable[pb.Node]) -> None:
@@ -118,8 +119,8 @@ def _check(option: Option, kind: str, *, toast: bool) -> str:
     is_known = name in _BOOLEAN or name in _INTEGER or name in _REAL or name in _CHOSEN or name == LOCATION
     if not is_known or kind != "r" or (toast and not _TOAST.match(name)):
         raise PostgresError("22023", f'unrecognized parameter "{name}"')
-    if name in _BOOLEAN and read_bool(value) is None:
-        raise PostgresError("22023", f'invalid value for boolean option "{name}": {value}')
+    if name in _BOOLEAN:
+        check_boolean(name, value)
     if name in _INTEGER:
         _check_number(name, value, "integer", _INTEGER[name], whole=True)
     if name in _REAL:
@@ -128,6 +129,11 @@ def _check(option: Option, kind: str, *, toast: bool) -> str:
         detail = f"Valid values are {_CHOSEN[name][1]}."
         raise PostgresError("22023", f'invalid value for enum option "{name}": {value}', detail=detail)
     return value
+
+
+def check_boolean(name: str, value: str) -> None:
+    if read_bool(value) is None:
+        raise PostgresError("22023", f'invalid value for boolean option "{name}": {value}')
 
 
 def _check_number(name: str, value: str, word: str, bounds: tuple[int, int], *, whole: bool) -> None:
@@ -142,21 +148,25 @@ def _check_number(name: str, value: str, word: str, bounds: tuple[int, int], *, 
         raise PostgresError("22023", f'value {value} out of bounds for option "{name}"', detail=detail)
 
 
+def changed(before: Iterable[str], command: pb.AlterTableCmd, read: Callable[[Iterable[pb.Node]], list[str]]) -> list[str]:
+    """Return reloptions after SET (…) or RESET (…). `read` checks the new options. Raise 42601 for a RESET with a value."""
+    nodes = unwrap(getattr(command, "def")).items
+    is_reset = command.subtype == pb.AT_ResetRelOptions
+    if is_reset and any(option.value is not None for option in options(nodes)):
+        raise PostgresError("42601", "RESET must not include values for parameters")
+    new_options = [] if is_reset else read(nodes)
+    option_names = {option.name for option in options(nodes)}
+    return [*(setting for setting in before if setting.split("=", 1)[0] not in option_names), *new_options]
+
+
 def alter(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     """Execute ALTER TABLE … SET (…) or RESET (…)."""
     relation = alteration.relation
-    nodes = unwrap(getattr(command, "def")).items
-    option_names = {option.name for option in options(nodes)}
+    option_names = {option.name for option in options(unwrap(getattr(command, "def")).items)}
     if LOCATION in option_names:
         raise not_supported("the location of a table cannot be changed")
-    if command.subtype == pb.AT_ResetRelOptions:
-        if any(option.value is not None for option in options(nodes)):
-            raise PostgresError("42601", "RESET must not include values for parameters")
-        new_options = []
-    else:
-        new_options = read(nodes, relation.kind)
-    unchanged = [stored_option for stored_option in relation.options if stored_option.split("=", 1)[0] not in option_names]
-    pg_class.set_class(alteration.cursor, relation, "reloptions", [*unchanged, *new_options] or None)
+    settings = changed(relation.options, command, functools.partial(read, kind=relation.kind))
+    pg_class.set_class(alteration.cursor, relation, "reloptions", settings or None)
     alteration.refresh()
     if "array_storage" in option_names:
         _explain_columns(alteration)

@@ -31,11 +31,11 @@ from headgate.commands.function import row_call
 from headgate.commands.query.planner import Planner
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
+from headgate.commands.table import storage_parameter
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import user_function
 from headgate.expression.deparsing import named_object
 from headgate.expression.node import ColumnRef, Const
-from headgate.settings.definition import read_bool
 from headgate.sql import names
 from headgate.sql.options import Option, options
 from headgate.sql.parser import parse, unwrap, walk
@@ -231,21 +231,12 @@ def _check_option(option: Option) -> str:
         raise not_supported("WITH CHECK OPTION is not supported", hint="A view of a node cannot be written to.")
     if option.name not in _BOOLEAN:
         raise PostgresError("22023", f'unrecognized parameter "{option.name}"')
-    if read_bool(value) is None:
-        raise PostgresError("22023", f'invalid value for boolean option "{option.name}": {value}')
+    storage_parameter.check_boolean(option.name, value)
     return value
 
 
 def alter_options(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     relation = alteration.relation
-    nodes = unwrap(getattr(command, "def")).items
-    before = dict(entry.split("=", 1) for entry in views.options(alteration.cursor, relation.database, relation.oid))
-    option_names = [option.name for option in options(nodes)]
-    if command.subtype == pb.AT_ResetRelOptions:
-        if any(option.value is not None for option in options(nodes)):
-            raise PostgresError("42601", "RESET must not include values for parameters")
-        new_values = []
-    else:
-        new_values = read_options(nodes)
-    remaining = [f"{name}={value}" for name, value in before.items() if name not in option_names]
-    views.set_options(alteration.cursor, relation.database, relation.oid, [*remaining, *new_values])
+    before = views.options(alteration.cursor, relation.database, relation.oid)
+    settings = storage_parameter.changed(before, command, read_options)
+    views.set_options(alteration.cursor, relation.database, relation.oid, settings)

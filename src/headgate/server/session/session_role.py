@@ -17,7 +17,7 @@ from headgate.catalog.security.rights import one
 from headgate.catalog.security.role import Role
 from headgate.catalog.session import SessionContext
 from headgate.commands import privilege
-from headgate.errors import PostgresError
+from headgate.errors import PostgresError, existing
 from headgate.settings.session import SessionSettings
 
 NAMES = ("role", "session_authorization")
@@ -60,9 +60,7 @@ class SessionRole:
         """Execute SET SESSION AUTHORIZATION name | DEFAULT. Raise 22023 if the role does not exist, 42501 without the right to set it."""
         with self._reading() as cursor:
             authenticated = roles.get(cursor, self._authenticated)
-            role = authenticated if name is None else roles.lookup(cursor, name)
-        if role is None:
-            raise PostgresError("22023", f'role "{name}" does not exist')
+            role = authenticated if name is None else existing(roles.lookup(cursor, name), "22023", f'role "{name}"')
         if role.oid != authenticated.oid and not authenticated.superuser:
             raise PostgresError("42501", f'permission denied to set session authorization "{name}"')
         self._taken[role.name] = role
@@ -81,9 +79,7 @@ class SessionRole:
             self._settings.set_initial(setting, value, "client", superuser=True)
             return
         with self._reading() as cursor:
-            role = roles.lookup(cursor, value)
-        if role is None:
-            raise PostgresError("22023", f'role "{value}" does not exist')
+            role = existing(roles.lookup(cursor, value), "22023", f'role "{value}"')
         if role.oid != self._context.user_oid and not self._context.superuser:
             raise PostgresError("42501", f'permission denied to set session authorization "{value}"')
 
