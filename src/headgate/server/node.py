@@ -161,10 +161,8 @@ class Node(NodeState):
         self.launcher.start()
         self.scrape = self._scrape()
         threads: list[Supervised | None] = [
-            self.log_table, self.engine.foreign.thread, self.engine.compactor, self.listener.thread, self.log_watch, self.checkpointer,
-            self.memory_watch, self.client_watch, self.launcher.thread, self.scrape, self.table_watch, self.task_watch, self.task_priority,
-            jvm_watch,
-            None if self.cluster is None else self.cluster.thread,
+            self.log_table, self.engine.foreign.thread, self.engine.compactor, self.listener.thread, self.log_watch, *self._watches(),
+            self.launcher.thread, self.scrape, jvm_watch, None if self.cluster is None else self.cluster.thread,
         ]  # fmt: skip
         self.threads = [thread for thread in threads if thread is not None]
 
@@ -190,6 +188,9 @@ class Node(NodeState):
 
     def _start_watches(self) -> None:
         """Start the threads that check memory, tables, tasks and clients periodically, and the checkpointer."""
+        self.memory_watch, self.client_watch = MemoryWatch(Heap(self.engine.spark), self.activity), ClientWatch(self.activity)
+        self.table_watch, self.task_watch = TableWatch(self.engine), TaskWatch(self.engine)
+        self.task_priority = TaskPriority(self.engine.spark)
         self.checkpointer = Checkpointer(
             self.catalog,
             self.engine,
@@ -199,17 +200,12 @@ class Node(NodeState):
             terminate=self.activity.terminate,
             lacks_executors=lambda: self.cluster is not None and self.cluster.lacks_executors,
         )
-        self.checkpointer.start()
-        self.memory_watch = MemoryWatch(Heap(self.engine.spark), self.activity)
-        self.memory_watch.start()
-        self.table_watch = TableWatch(self.engine)
-        self.table_watch.start()
-        self.task_watch = TaskWatch(self.engine)
-        self.task_watch.start()
-        self.task_priority = TaskPriority(self.engine.spark)
-        self.task_priority.start()
-        self.client_watch = ClientWatch(self.activity)
-        self.client_watch.start()
+        for thread in self._watches():
+            thread.start()
+
+    def _watches(self) -> list[Supervised]:
+        """Return the threads that work periodically, in the order in which they are stopped."""
+        return [self.memory_watch, self.client_watch, self.table_watch, self.task_watch, self.task_priority, self.checkpointer]
 
     def _scrape(self) -> Scrape | None:
         """Start the server for metrics, if metrics_port is set."""
@@ -295,12 +291,8 @@ class Node(NodeState):
             backend.terminate()
         if not self.activity.wait_gone(self._clients(), STOP_SECONDS):
             _log.info("some sessions did not end in time")
-        self.memory_watch.stop()
-        self.client_watch.stop()
-        self.table_watch.stop()
-        self.task_watch.stop()
-        self.task_priority.stop()
-        self.checkpointer.stop()
+        for thread in self._watches():
+            thread.stop()
         self.engine.foreign.thread.stop()
         self.engine.compactor.stop()
         self.log_table.stop()

@@ -13,7 +13,6 @@ from headgate.catalog.function import UserFunction
 from headgate.catalog.namespace import Namespace
 from headgate.catalog.physical import Cursor, rows
 from headgate.catalog.relation import relation as relations
-from headgate.catalog.relation import removal
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import NAMED_KINDS, TABLE_KINDS
 from headgate.commands import dependency
@@ -75,12 +74,11 @@ class SchemaContents:
     def drop_relations(self, session: Session) -> None:
         """Drop the tables, then the other relations. The caller has called `table.refuse_replicated`."""
         transaction = session.begin_statement()
-        cursor, database = transaction.cursor, session.context.database
         tables = {relation.oid: relation for _, relation in self.relations if relation.kind in TABLE_KINDS}
         table.drop_all(transaction, [relation for relation in tables.values() if relation.parent not in tables])
         for _, relation in self.relations:
-            if relation.kind not in TABLE_KINDS and relations.find(cursor, database, relation.oid) is not None:
-                removal.drop(cursor, database, relation.oid)
+            if relation.kind not in TABLE_KINDS:
+                table.drop_relation(transaction, relation)
 
 
 def _of(schema: Namespace, objects: Iterable[tuple[Namespace, Object]]) -> list[Object]:

@@ -204,6 +204,16 @@ def _merge_column(child: Alteration, existing: Column, column: Column) -> None:
     child.session.notices.notice(f'merging definition of column "{name}" for child "{table.name}"')
 
 
+def create_check(alteration: Alteration, new: NewCheck) -> Check:
+    """Add a CHECK constraint to a table. Existing rows must meet it unless it is NOT VALID."""
+    oid = constraints.add_check(alteration.cursor, alteration.transaction.engine.catalog.next_oid, alteration.relation, new)
+    alteration.refresh()
+    check = next(candidate for candidate in alteration.relation.checks if candidate.oid == oid)
+    if check.validated:
+        rewrite_table.check_rows(alteration.session, alteration.transaction, alteration.relation, check)
+    return check
+
+
 def add_check(alteration: Alteration, check: Check) -> None:
     """Add a CHECK constraint that was added to the parent to the tables below. An existing one with the same name must be equal."""
     if check.no_inherit:
@@ -219,12 +229,7 @@ def add_check(alteration: Alteration, check: Check) -> None:
             continue
         used = stored_expression.columns_of(check.expression, child.relation)
         attnums = tuple(sorted(column.attnum for column in child.relation.columns if column.name in used))
-        new_check = NewCheck(check.expression, check.name, attnums, check.validated)
-        oid = constraints.add_check(child.cursor, child.transaction.engine.catalog.next_oid, child.relation, new_check)
-        child.refresh()
-        child_check = next(candidate for candidate in child.relation.checks if candidate.oid == oid)
-        if check.validated:
-            rewrite_table.check_rows(child.session, child.transaction, child.relation, child_check)
+        child_check = create_check(child, NewCheck(check.expression, check.name, attnums, check.validated))
         partition.set_inherited(child.cursor, child.relation.database, child_check.oid)
         add_check(child, child_check)
 

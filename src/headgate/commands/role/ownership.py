@@ -17,8 +17,6 @@ from headgate.catalog import namespace
 from headgate.catalog import user_type as usertypes
 from headgate.catalog.physical import Cursor, delete, one, rows, run, update
 from headgate.catalog.relation import relation as relations
-from headgate.catalog.relation import removal
-from headgate.catalog.relation.relation_kind import TABLE_KINDS
 from headgate.catalog.replication import publication as publications
 from headgate.catalog.security import acl, policy
 from headgate.catalog.session import SessionContext
@@ -33,7 +31,6 @@ from headgate.commands.type import user_type
 from headgate.errors import PostgresError
 from headgate.sql import names
 from headgate.sql.parser import unwrap
-from headgate.storage.transaction.transaction import Transaction
 from headgate.types.registry import FIRST_USER_OID
 
 T = TypeVar("T")
@@ -218,7 +215,7 @@ def _drop(session: Session, owned: list[Tie], *, cascade: bool) -> None:
     table.refuse_replicated(session, tables)
     contents.drop_relations(session)
     for relation in own_relations:
-        _gone(transaction, relation)
+        table.drop_relation(transaction, relation)
     for function in own_functions:
         functions.drop(cursor, database, function.oid)
     types = {row.oid: row for row in (*own_types, *(row for _, row in contents.types))}
@@ -239,15 +236,6 @@ def _found(find: Callable[[Cursor, int, int], T | None], owned: list[Tie], catal
     """Return the owned objects of a catalog."""
     oids = [tie.oid for tie in owned if tie.catalog == catalog]
     return [found for oid in oids if (found := find(cursor, database, oid)) is not None]
-
-
-def _gone(transaction: Transaction, relation: relations.Relation) -> None:
-    if relations.find(transaction.cursor, relation.database, relation.oid) is None:
-        return
-    if relation.kind in TABLE_KINDS:
-        table.drop_all(transaction, [relation])
-    else:
-        removal.drop(transaction.cursor, relation.database, relation.oid)
 
 
 def _revoke_all(cursor: Cursor, database: int, name: str, role: int) -> None:

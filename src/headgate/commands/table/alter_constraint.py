@@ -65,15 +65,10 @@ def add_key(alteration: Alteration, key: indexes.IndexKey) -> None:
 
 
 def add_check(alteration: Alteration, check: constraints.NewCheck) -> None:
-    """Add a CHECK constraint. Existing rows must meet it unless it is NOT VALID."""
+    """Add a CHECK constraint to a table and the tables below it."""
     if alter_partition.merge_own_check(alteration, check):
         return
-    oid = constraints.add_check(alteration.cursor, alteration.transaction.engine.catalog.next_oid, alteration.relation, check)
-    alteration.refresh()
-    created = next(candidate for candidate in alteration.relation.checks if candidate.oid == oid)
-    if created.validated:
-        rewrite_table.check_rows(alteration.session, alteration.transaction, alteration.relation, created)
-    alter_partition.add_check(alteration, created)
+    alter_partition.add_check(alteration, alter_partition.create_check(alteration, check))
 
 
 def drop_constraint(alteration: Alteration, command: pb.AlterTableCmd) -> None:

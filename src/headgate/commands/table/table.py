@@ -288,6 +288,14 @@ def drop_all(transaction: Transaction, tables: list[Relation]) -> None:
         transaction.catalog_changed()
 
 
+def drop_relation(transaction: Transaction, relation: Relation) -> None:
+    """Drop a table, view or sequence, unless it was dropped with another relation."""
+    if relation.kind in TABLE_KINDS:
+        drop_all(transaction, [relation])
+    elif relations.find(transaction.cursor, relation.database, relation.oid) is not None:
+        removal.drop(transaction.cursor, relation.database, relation.oid)
+
+
 def _drop_one(transaction: Transaction, relation: Relation) -> None:
     removal.drop(transaction.cursor, relation.database, relation.oid)
     if relation.kind == RelationKind.TABLE:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from headgate.catalog import namespace
 from headgate.catalog.physical import rows
-from headgate.catalog.relation import inheritance, removal
+from headgate.catalog.relation import inheritance
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Relation
-from headgate.catalog.relation.relation_kind import NAMED_KINDS, TABLE_KINDS
+from headgate.catalog.relation.relation_kind import NAMED_KINDS
 from headgate.catalog.session import SessionContext
 from headgate.commands import temporary_schema
 
@@ -81,11 +81,5 @@ def _drop_schemas(engine: Engine, database: int, names: list[str]) -> None:
 def _drop(transaction: Transaction, tables: list[Relation]) -> None:
     from headgate.commands.table import table
 
-    for dropped in tables:
-        relation = relations.find(transaction.cursor, dropped.database, dropped.oid)
-        if relation is None:
-            continue
-        if relation.kind in TABLE_KINDS:
-            table.drop_all(transaction, [relation])
-        else:
-            removal.drop(transaction.cursor, relation.database, relation.oid)
+    for relation in tables:
+        table.drop_relation(transaction, relation)
