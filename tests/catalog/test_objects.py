@@ -151,7 +151,8 @@ def test_history_returns_the_objects_at_a_position_in_the_log(empty_catalog: Cat
         cursor = transaction.cursor
         history.record(cursor, database, 0x500, 0)
         member = Member(table.oid, "(a > 1)", '{"some": "tree"}', (2, 1))
-        published = publication.create(cursor, empty_catalog.next_oid, database, Publication(0, "p", members=(member,), schemas=(2200,)))
+        publication.create(cursor, empty_catalog.next_oid, database, Publication(0, "p", members=(member,), schemas=(2200,)))
+        published = publication.get(cursor, database, "p")
         history.record(cursor, database, 0x500, 2)
         publication.drop(cursor, database, published.oid)
         removal.drop(cursor, database, table.oid)

@@ -44,7 +44,7 @@ def all_databases(cursor: Cursor) -> list[Database]:
     return [Database(*row) for row in rows(cursor, f"SELECT {_COLUMNS} FROM hg.pg_database ORDER BY datname")]
 
 
-def create(cursor: Cursor, oid: int, name: str, owner: int, template: str = "template1") -> Database:
+def create(cursor: Cursor, oid: int, name: str, owner: int, template: str = "template1") -> None:
     """Create a database with the template's catalog rows. The caller copies the tables' data. Raise 42P04 if the name is in use."""
     if lookup(cursor, name) is not None:
         raise PostgresError("42P04", f'database "{name}" already exists')
@@ -55,9 +55,6 @@ def create(cursor: Cursor, oid: int, name: str, owner: int, template: str = "tem
     )  # fmt: skip
     for table in _per_database(cursor):
         run(cursor, f"INSERT INTO hg.{table} SELECT ? AS dbid, * EXCLUDE (dbid) FROM hg.{table} WHERE dbid = ?", [oid, source.oid])
-    database = find(cursor, oid)
-    assert database is not None
-    return database
 
 
 def drop(cursor: Cursor, oid: int) -> None:

@@ -292,8 +292,8 @@ def _insert_array(cursor: Cursor, database: int, own: int, array: int, name: str
     insert(cursor, "pg_depend", dbid=database, classid=_TYPE, objid=array, refclassid=_TYPE, refobjid=own, deptype="i")
 
 
-def create_enum(cursor: Cursor, oids: Oids, database: int, namespace_oid: int, name: str, owner: int, labels: Sequence[str]) -> int:
-    """Create an enum type and its array type. Return the oid. Raise 42710 for a name in use, 42602 and 23505 for invalid labels."""
+def create_enum(cursor: Cursor, oids: Oids, database: int, namespace_oid: int, name: str, owner: int, labels: Sequence[str]) -> None:
+    """Create an enum type and its array type. Raise 42710 for a name in use, 42602 and 23505 for invalid labels."""
     require_free(cursor, database, namespace_oid, name)
     over = array_name(cursor, database, namespace_oid, name)
     array, own = oids(), oids()
@@ -315,11 +315,10 @@ def create_enum(cursor: Cursor, oids: Oids, database: int, namespace_oid: int, n
     _insert_array(cursor, database, own, array, over, **common)
     for position, label in enumerate(labels, 1):
         insert(cursor, "pg_enum", dbid=database, oid=oids(), enumtypid=own, enumsortorder=float(position), enumlabel=label)
-    return own
 
 
-def create_domain(cursor: Cursor, oids: Oids, database: int, namespace_oid: int, name: str, owner: int, domain: Domain) -> int:
-    """Create a domain and its array type. Return the oid. Raise 42710 for a name in use."""
+def create_domain(cursor: Cursor, oids: Oids, database: int, namespace_oid: int, name: str, owner: int, domain: Domain) -> None:
+    """Create a domain and its array type. Raise 42710 for a name in use."""
     require_free(cursor, database, namespace_oid, name)
     over = array_name(cursor, database, namespace_oid, name)
     array, own = oids(), oids()
@@ -340,7 +339,6 @@ def create_domain(cursor: Cursor, oids: Oids, database: int, namespace_oid: int,
     _insert_array(cursor, database, own, array, over, typalign="d" if align == "d" else "i", typtypmod=-1, **common)
     for label, text in domain.checks:
         add_check(cursor, oids, database, own, namespace_oid, label or check_name(cursor, database, own, name), text)
-    return own
 
 
 def check_name(cursor: Cursor, database: int, domain: int, name: str) -> str:

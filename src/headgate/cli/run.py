@@ -136,8 +136,8 @@ def read_settings(data_dir: Path, command_line: Mapping[str, str]) -> Settings:
             message.log(complaint)
 
 
-def check_java() -> Path:
-    """Return the Java that Spark will start. Raise 58P01 if there is none, or if Spark does not run on its version."""
+def check_java() -> None:
+    """Check the Java that Spark will start. Raise 58P01 if there is none, or if Spark does not run on its version."""
     hint = f"Install a Java {JAVA} runtime (on Debian: apt-get install openjdk-{JAVA}-jre-headless), or set JAVA_HOME to one."
     home = os.environ.get("JAVA_HOME")
     program = shutil.which(str(Path(home) / "bin" / "java")) if home else shutil.which("java")
@@ -150,7 +150,6 @@ def check_java() -> Path:
         raise PostgresError("58P01", f'could not run "{program}"', hint=hint)
     if not JAVA <= version <= NEWEST_JAVA:
         raise PostgresError("58P01", f'"{program}" is Java {version}, but Java {JAVA} to {NEWEST_JAVA} is needed', hint=hint)
-    return java
 
 
 def _java_version(java: Path) -> int | None:

@@ -97,7 +97,7 @@ def all_publications(cursor: Cursor, database: int) -> list[Publication]:
     return _read(cursor, database, "", [])
 
 
-def create(cursor: Cursor, oids: Oids, database: int, publication: Publication) -> Publication:
+def create(cursor: Cursor, oids: Oids, database: int, publication: Publication) -> None:
     """Create a publication. An oid of 0 is replaced by a new one. Raise 42710 if the name is in use."""
     if lookup(cursor, database, publication.name) is not None:
         raise PostgresError("42710", f'publication "{publication.name}" already exists')
@@ -112,7 +112,6 @@ def create(cursor: Cursor, oids: Oids, database: int, publication: Publication) 
         add_member(cursor, oids, database, oid, member)
     for schema in publication.schemas:
         add_schema(cursor, oids, database, oid, schema)
-    return get(cursor, database, publication.name)
 
 
 def drop(cursor: Cursor, database: int, oid: int) -> None:

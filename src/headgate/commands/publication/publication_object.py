@@ -173,12 +173,11 @@ def _attnums(relation: Relation, column_names: tuple[str, ...] | None, generated
     return tuple(sorted(numbers))
 
 
-def check_schema(cursor: Cursor, database: int, oid: int) -> str:
-    """Return the schema's name. Raise 22023 for a system schema or a temporary one."""
+def check_schema(cursor: Cursor, database: int, oid: int) -> None:
+    """Raise 22023 for a system schema or a temporary one."""
     name = namespaces.name_of(cursor, database, oid)
     message = f'cannot add schema "{name}" to publication'
     if name in ("pg_catalog", "pg_toast"):
         raise PostgresError("22023", message, detail="This operation is not supported for system schemas.")
     if name.startswith(("pg_temp_", "pg_toast_temp_")):
         raise PostgresError("22023", message, detail="Temporary schemas cannot be replicated.")
-    return name
