@@ -118,6 +118,12 @@ class Notices:
     def warning(self, message: str, *, sqlstate: str = "01000", detail: str | None = None, hint: str | None = None) -> None:
         self.said.append(Notice(Severity.WARNING, sqlstate, message, detail, hint))
 
+    def skip(self, error: PostgresError, *, allowed: bool, sqlstate: str = "00000") -> None:
+        """Raise the error of an object that exists or does not exist. With IF [NOT] EXISTS (`allowed`), send its message as a NOTICE."""
+        if not allowed:
+            raise error
+        self.notice(f"{error.message}, skipping", sqlstate=sqlstate)
+
 
 def not_supported(message: str, *, detail: str | None = None, hint: str | None = None, location: int = -1) -> PostgresError:
     """Return an error 0A000: a node does not have the feature, whether PostgreSQL has it or not."""

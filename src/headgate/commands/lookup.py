@@ -85,13 +85,6 @@ def on_tables(
             yield target, name
 
 
-def skip_missing(session: Session, sqlstate: str, subject: str, *, missing_ok: bool) -> None:
-    """Raise the error for an object that does not exist. With IF EXISTS, send a NOTICE instead."""
-    if not missing_ok:
-        raise PostgresError(sqlstate, f"{subject} does not exist")
-    session.notices.notice(f"{subject} does not exist, skipping")
-
-
 def altered(cursor: Cursor, session: Session, node: pb.RangeVar, *, missing_ok: bool) -> Relation | None:
     """Return the relation that ALTER names. With IF EXISTS, send a NOTICE and return None if it does not exist."""
     if not missing_ok:
@@ -262,9 +255,7 @@ def _dropped(cursor: Cursor, session: Session, parts: Iterable[pb.Node], kind: s
         missing = PostgresError("42704" if kind == "index" else "42P01", f'{kind} "{name}" does not exist')
         if schema is not None and namespaces.lookup(cursor, context.database, schema) is None:
             missing = PostgresError("3F000", f'schema "{schema}" does not exist')
-        if not missing_ok:
-            raise missing
-        session.notices.notice(f"{missing.message}, skipping")
+        session.notices.skip(missing, allowed=missing_ok)
         return None
     if KINDS.get(relation.kind) != kind:
         raise PostgresError("42809", f'"{name}" is not {"an" if kind == "index" else "a"} {kind}', hint=_DROPS.get(relation.kind))

@@ -11,7 +11,7 @@ from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.catalog.replication import slot as slots
 from headgate.catalog.replication import subscription as subscriptions
-from headgate.commands import lookup, privilege
+from headgate.commands import privilege
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, existing, not_supported
@@ -76,7 +76,7 @@ def drop(node: pb.DropdbStmt, session: Session) -> CommandResult:
             raise PostgresError("42601", f'unrecognized DROP DATABASE option "{name}"', location=option.location)
     database = databases.lookup(cursor, node.dbname)
     if database is None:
-        lookup.skip_missing(session, "3D000", f'database "{node.dbname}"', missing_ok=node.missing_ok)
+        session.notices.skip(PostgresError("3D000", f'database "{node.dbname}" does not exist'), allowed=node.missing_ok)
         return CommandResult("DROP DATABASE")
     privilege.check_owner(cursor, context.user, database.owner, "database", database.name)
     if database.is_template:

@@ -10,7 +10,7 @@ from headgate.catalog import namespace
 from headgate.catalog import user_type as types
 from headgate.catalog.physical import update
 from headgate.catalog.relation import view as views
-from headgate.commands import default_privilege, dependency, lookup, privilege
+from headgate.commands import default_privilege, dependency, privilege
 from headgate.commands.database.schema_contents import SchemaContents
 from headgate.commands.result import CommandResult
 from headgate.commands.role import grant
@@ -97,7 +97,7 @@ def _dropped(node: pb.DropStmt, session: Session) -> list[namespace.Namespace]:
         name = unwrap(item).sval
         schema = namespace.lookup(cursor, context.database, name)
         if schema is None:
-            lookup.skip_missing(session, "3F000", f'schema "{name}"', missing_ok=node.missing_ok)
+            session.notices.skip(PostgresError("3F000", f'schema "{name}" does not exist'), allowed=node.missing_ok)
             continue
         if schema.oid < registry.FIRST_USER_OID and name != "public":
             raise PostgresError("2BP01", f"cannot drop schema {name} because it is required by the database system")

@@ -29,7 +29,7 @@ from headgate.catalog.relation.relation import Relation
 from headgate.catalog.replication import publication as publications
 from headgate.catalog.replication.publication import Member, Publication
 from headgate.catalog.session import SessionContext
-from headgate.commands import lookup, privilege
+from headgate.commands import privilege
 from headgate.commands.function import user_call
 from headgate.commands.publication import publication_object, replica_identity
 from headgate.commands.publication.publication_object import TableObject
@@ -260,7 +260,7 @@ def drop(node: pb.DropStmt, session: Session) -> CommandResult:
         name = unwrap(item).sval
         publication = publications.lookup(cursor, context.database, name)
         if publication is None:
-            lookup.skip_missing(session, "42704", f'publication "{name}"', missing_ok=node.missing_ok)
+            session.notices.skip(PostgresError("42704", f'publication "{name}" does not exist'), allowed=node.missing_ok)
             continue
         privilege.check_owner(cursor, context.user, publication.owner, "publication", publication.name)
         transaction.catalog.lock_object("pg_publication", publication.oid)

@@ -14,7 +14,7 @@ from headgate.catalog.physical import Cursor
 from headgate.catalog.security import password
 from headgate.catalog.security import role as roles
 from headgate.catalog.security.role import Role
-from headgate.commands import lookup, privilege
+from headgate.commands import privilege
 from headgate.commands.result import CommandResult
 from headgate.commands.role import grant, ownership
 from headgate.commands.session import Session
@@ -201,7 +201,7 @@ def drop(node: pb.DropRoleStmt, session: Session) -> CommandResult:
         name = unwrap(item).rolename
         role = roles.lookup(cursor, name)
         if role is None:
-            lookup.skip_missing(session, "42704", f'role "{name}"', missing_ok=node.missing_ok)
+            session.notices.skip(PostgresError("42704", f'role "{name}" does not exist'), allowed=node.missing_ok)
             continue
         if name == context.user:
             raise PostgresError("55006", "current user cannot be dropped")

@@ -20,7 +20,7 @@ from headgate.catalog.replication import subscription as subscriptions
 from headgate.catalog.replication import subscription_history, subscription_resync
 from headgate.catalog.replication.subscription import COPIED, Subscription, SyncState
 from headgate.catalog.replication.subscription_resync import Method
-from headgate.commands import lookup, privilege
+from headgate.commands import privilege
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.commands.subscription import history_tables, subscription_tables
@@ -460,7 +460,7 @@ def drop(node: pb.DropSubscriptionStmt, session: Session) -> CommandResult:
     cursor, context = transaction.cursor, session.context
     subscription = subscriptions.lookup(cursor, context.database, node.subname)
     if subscription is None:
-        lookup.skip_missing(session, "42704", f'subscription "{node.subname}"', missing_ok=node.missing_ok)
+        session.notices.skip(PostgresError("42704", f'subscription "{node.subname}" does not exist'), allowed=node.missing_ok)
         return CommandResult("DROP SUBSCRIPTION")
     privilege.check_owner(cursor, context.user, subscription.owner, "subscription", subscription.name)
     if subscription.slot_name is not None:

@@ -42,9 +42,7 @@ def add_column(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     element = unwrap(getattr(command, "def"))
     if relation.column(element.colname) is not None:
         message = f'column "{element.colname}" of relation "{relation.name}" already exists'
-        if not command.missing_ok:
-            raise PostgresError("42701", message)
-        alteration.session.notices.notice(message + ", skipping", sqlstate="42701")
+        alteration.session.notices.skip(PostgresError("42701", message), allowed=command.missing_ok, sqlstate="42701")
         return
     column, elements = table_definition.column(
         element, relation.name, relation.all_columns, cursor, relation.database, alteration.session.context.forms
@@ -304,9 +302,7 @@ def _drop_expression(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     column, relation, cursor = alteration.column(command.name), alteration.relation, alteration.cursor
     if column.generated is None:
         message = f'column "{column.name}" of relation "{relation.name}" is not a stored generated column'
-        if not command.missing_ok:
-            raise PostgresError("55000", message)
-        alteration.session.notices.notice(f"{message}, skipping")
+        alteration.session.notices.skip(PostgresError("55000", message), allowed=command.missing_ok)
         return
     update(cursor, "pg_attribute", {"dbid": relation.database, "attrelid": relation.oid, "attnum": column.attnum}, attgenerated="")
     attribute.set_default(cursor, lambda: 0, relation, column.attnum, None)

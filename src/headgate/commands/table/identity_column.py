@@ -77,9 +77,7 @@ def drop_identity(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     column, relation = alteration.column(command.name), alteration.relation
     if not column.identity:
         message = f'column "{column.name}" of relation "{relation.name}" is not an identity column'
-        if not command.missing_ok:
-            raise PostgresError("55000", message)
-        alteration.session.notices.notice(f"{message}, skipping")
+        alteration.session.notices.skip(PostgresError("55000", message), allowed=command.missing_ok)
         return
     sequence = _identity_sequence(alteration, column.attnum)
     attribute.set_identity(alteration.cursor, relation, column.attnum, "")

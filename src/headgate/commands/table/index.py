@@ -61,9 +61,8 @@ def create(node: pb.IndexStmt, session: Session) -> CommandResult:
     key = _key(node, relation, cursor, session.context.forms)
     partition_index.require_partition_columns(relation, key)
     if node.idxname and relations.find_oid(cursor, context.database, relation.schema, node.idxname) is not None:
-        if not node.if_not_exists:
-            raise PostgresError("42P07", f'relation "{node.idxname}" already exists')
-        session.notices.notice(f'relation "{node.idxname}" already exists, skipping', sqlstate="42P07")
+        taken = PostgresError("42P07", f'relation "{node.idxname}" already exists')
+        session.notices.skip(taken, allowed=node.if_not_exists, sqlstate="42P07")
         return CommandResult("CREATE INDEX")
     with rendering.running(session, transaction):
         partition_index.add(transaction, relation, key, only=not node.relation.inh)

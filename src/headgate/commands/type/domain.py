@@ -147,9 +147,7 @@ def alter(node: pb.AlterDomainStmt, session: Session) -> CommandResult:
         case "X":
             if not types.drop_check(cursor, context.database, domain_row.oid, node.name):
                 message = f'constraint "{node.name}" of domain "{domain_row.name}" does not exist'
-                if not node.missing_ok:
-                    raise PostgresError("42704", message)
-                session.notices.notice(message + ", skipping", sqlstate="00000")
+                session.notices.skip(PostgresError("42704", message), allowed=node.missing_ok)
         case _:
             raise not_supported("this ALTER DOMAIN is not supported")
     user_type.changed(session)

@@ -76,9 +76,7 @@ def alter_enum(node: pb.AlterEnumStmt, session: Session) -> CommandResult:
     user_type.check_label(node.new_val)
     if any(label == node.new_val for label, _ in user_type.labels_of(cursor, database, enum.oid)):
         message = f'enum label "{node.new_val}" already exists'
-        if not node.skip_if_new_val_exists:
-            raise PostgresError("42710", message)
-        session.notices.notice(message + ", skipping", sqlstate="42710")
+        session.notices.skip(PostgresError("42710", message), allowed=node.skip_if_new_val_exists, sqlstate="42710")
         return CommandResult("ALTER TYPE")
     next_oid = transaction.engine.catalog.next_oid
     user_type.add_label(
@@ -279,9 +277,7 @@ def find(parts: Iterable[pb.Node], session: Session, cursor: Cursor, *, missing_
     context = session.context
     schema, name = names.split_name(parts, context.database_name)
     if schema is not None and namespace.lookup(cursor, context.database, schema) is None:
-        if not missing_ok:
-            raise PostgresError("3F000", f'schema "{schema}" does not exist')
-        session.notices.notice(f'schema "{schema}" does not exist, skipping', sqlstate="00000")
+        session.notices.skip(PostgresError("3F000", f'schema "{schema}" does not exist'), allowed=missing_ok)
         return None
     path = [schema] if schema is not None else _path(cursor, session)
     for schema_name in path:
@@ -290,9 +286,7 @@ def find(parts: Iterable[pb.Node], session: Session, cursor: Cursor, *, missing_
         if candidate is not None:
             return candidate
     type_text = name if schema is None else f"{schema}.{name}"
-    if not missing_ok:
-        raise PostgresError("42704", f'type "{type_text}" does not exist')
-    session.notices.notice(f'type "{type_text}" does not exist, skipping', sqlstate="00000")
+    session.notices.skip(PostgresError("42704", f'type "{type_text}" does not exist'), allowed=missing_ok)
     return None
 
 
