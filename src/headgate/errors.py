@@ -87,7 +87,7 @@ class PostgresError(Exception):
 
 @contextlib.contextmanager
 def without_position() -> Iterator[None]:
-    """Take the position from an error: PostgreSQL does not pass the statement's text to some commands."""
+    """Remove the position from an error: PostgreSQL does not pass the statement's text to some commands."""
     try:
         yield
     except PostgresError as error:

@@ -1,7 +1,7 @@
 """A cursor on the catalog, with a cache of the results of catalog queries.
 
-DuckDB plans each query anew, which takes one to three milliseconds for the one or two rows that nearly every statement needs (the role,
-the schemas of the search path, the table with its columns). So results are cached (`Answers`, one for a catalog) with the versions of the
+DuckDB plans each query anew, which takes one to three milliseconds. Nearly every statement needs one or two rows (the role, the schemas of
+the search path, the table with its columns). So results are cached (`Answers`, one for a catalog) with the versions of the
 parts of catalogs (`point`: a whole catalog, or its rows of one object) that the query reads. A result is reused while the transaction sees
 these versions. Called by `physical.rows` and `one`. Queries of users run with `execute`, and their results are not cached.
 

@@ -124,7 +124,7 @@ def in_schema(cursor: Cursor, database: int, namespace: int) -> list[UserFunctio
 
 
 def of_types(cursor: Cursor, database: int, types: Sequence[int]) -> list[UserFunction]:
-    """The functions whose arguments or result have one of these types."""
+    """Return the functions whose arguments or result have one of these types."""
     sql = (
         f"SELECT {_COLUMNS} {_FROM} WHERE p.dbid = ?"
         " AND list_has_any(list_append(coalesce(p.proallargtypes, p.proargtypes), p.prorettype), ?) ORDER BY p.oid"

@@ -117,7 +117,7 @@ def _wrong_vector(table: DataPath, file: Named, count: int) -> str | None:
 
 
 def _fits_checksum(path: DataPath) -> bool:
-    """Whether a file matches Hadoop's checksum file: a header, the number of bytes that each checksum covers, the CRC-32 checksums.
+    """Return whether a file matches Hadoop's checksum file: a header, the number of bytes that each checksum covers, the CRC-32 checksums.
 
     In an object store there are none.
     """

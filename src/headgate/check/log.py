@@ -114,7 +114,7 @@ def _find_unnamed(place: str, logged: Logged, folder: Folder) -> Iterator[Findin
 
 
 def _is_undone(version: int, mark: str, marks: Mapping[int, str | None]) -> bool:
-    """Whether a later version undoes an own version, or it is itself one that undoes others."""
+    """Return whether a later version undoes an own version, or it is itself one that undoes others."""
     if undone_to(mark) is not None:
         return True
     targets = {later: undone_to(later_mark) for later, later_mark in marks.items() if later > version and later_mark is not None}

@@ -1,7 +1,7 @@
 """``headgate hook``: calls a Python function with the published changes of a node as Arrow batches, at least once.
 
 Called by `main`. The process needs a connection to the node, not its data directory. A replication slot keeps the position, and the node's
-log from there on; nobody streams from it.
+log from there on; no stream reads it.
 
 A round reads the log from the position of the slot up to one LSN, table by table. The LSN is chosen so that no table has more than about
 `max_rows` changes and no table's columns change. After the function has returned for the last batch, the slot moves to that LSN. If the

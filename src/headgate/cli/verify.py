@@ -1,8 +1,8 @@
 """``headgate verify``: compares the tables of subscriptions with their publishers, by `headgate.verify()` of the running node.
 
-Called by `main`. Prints a line for each table, with its rows, ranges and seconds, one more for each row that differs (its key, the columns,
-with --values the values of both sides), and finally the number of compared tables. Exit code 1 if rows differ (with --repair: still
-differ), otherwise 2 if a table was not compared, otherwise 0.
+Called by `main`. Prints a line for each table, with its rows, ranges and seconds. Prints one more for each row that differs: its key, the
+columns, with --values the values of both sides. The last line has the number of compared tables. Exit code 1 if rows differ (with --repair:
+still differ), otherwise 2 if a table was not compared, otherwise 0.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ _DATA = Path(str(resources.files("headgate.initial_catalog").joinpath("data")))
 
 
 def table(catalog: str, *columns: str) -> pa.Table | None:
-    """The rows as an Arrow table, of these columns or all; None for a catalog that is empty at initdb."""
+    """Return the rows as an Arrow table, of these columns or all; None for a catalog that is empty at initdb."""
     file = _DATA / f"{catalog}.parquet"
     # not read_table: the machinery for many files that it loads takes longer than all of this
     return pq.ParquetFile(file).read(list(columns) or None) if file.exists() else None
@@ -33,6 +33,6 @@ def schemas() -> Mapping[int, str]:
 
 
 def rows(catalog: str, *columns: str) -> list[InitialRow]:
-    """The rows as dicts of these columns."""
+    """Return the rows as dicts of these columns."""
     data = table(catalog, *columns)
     return [] if data is None else data.to_pylist()

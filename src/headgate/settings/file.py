@@ -1,7 +1,7 @@
 r"""The text of headgate.conf and headgate.auto.conf: reading, and writing the default.
 
-The syntax is PostgreSQL's (manual, 20.1.2; guc-file.l): one ``name = value`` a line, the ``=`` may be left out, ``#``
-begins a comment, a value that is neither a word nor a number is put in single quotes, in which ``''`` or ``\'`` is a quote.
+The syntax is PostgreSQL's (manual, 20.1.2; guc-file.l): one ``name = value`` a line. The ``=`` may be left out, and ``#`` begins a comment.
+A value that is neither a word nor a number is put in single quotes, in which ``''`` or ``\'`` is a quote.
 Files are not included in others. `node` reads and checks the values.
 """
 

@@ -1,8 +1,8 @@
 """The settings of one session: the node's values, overridden by values given for the session and by its SETs.
 
 The server makes one object for each connection. SET, RESET, SHOW and `set_config` use it. Invariant: SET is undone if
-the transaction rolls back, SET LOCAL ends with the transaction in any case, a rollback to a savepoint undoes both, and a session
-that has not set a value sees the node's new value at once after a reload.
+the transaction rolls back. SET LOCAL ends with the transaction in any case. A rollback to a savepoint undoes both. A session that has not
+set a value sees the node's new value at once after a reload.
 
 A transaction calls `remember` when it begins, and `restore` with that state when it ends. A savepoint uses `remember` and
 `rollback_to`.

@@ -167,7 +167,7 @@ class Engine:
         return load
 
     def _lacks(self, key: Key, version: int) -> bool:
-        """Whether the version that the log names, and all above it, are missing: removed by hand, or lost with the disk."""
+        """Return whether the version that the log names, and all above it, are missing: removed by hand, or lost with the disk."""
         newest = delta_log.newest_version(self.path(key))
         return newest is None or newest < version
 

@@ -155,7 +155,7 @@ class Patience:
 
 
 class TableLocks:
-    """The holders of table locks, claims, catalog keys and advisory locks, and who waits for them. An owner is a transaction's xid."""
+    """The holders of table locks, claims, catalog keys and advisory locks, and their waiters. An owner is a transaction's xid."""
 
     def __init__(self, statistics: Statistics) -> None:
         self._statistics = statistics

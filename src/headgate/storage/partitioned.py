@@ -437,7 +437,7 @@ class Fence:
         return _computed_column(self.relation, self.names, judge, "boolean", "")
 
     def crossed(self, frame: DataFrame) -> bool:
-        """Whether any row of a frame lies outside the bounds."""
+        """Return whether any row of a frame lies outside the bounds."""
         return bool(self.above) and not frame.where(self.column()).limit(1).isEmpty()
 
 

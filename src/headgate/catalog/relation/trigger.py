@@ -1,6 +1,6 @@
 """Triggers of tables: rows of pg_trigger (manual, 39).
 
-Written by `commands.trigger.definition`, read by whatever changes rows. `foreign_key_trigger` writes the internal triggers of foreign keys.
+Written by `commands.trigger.definition`, read by the commands that change rows. `foreign_key_trigger` writes those of foreign keys.
 
 A row trigger of a partitioned table has a clone on each partition below it (`clone`). The clones fire, because partitions hold the rows.
 """
@@ -63,7 +63,7 @@ class Trigger:
         return self.old_table is not None or self.new_table is not None
 
     def fires(self, role: str) -> bool:
-        """Whether it fires in a session whose session_replication_role this is."""
+        """Return whether it fires in a session whose session_replication_role this is."""
         return fires(self.enabled, role)
 
 
@@ -74,7 +74,7 @@ _COLUMNS = (
 
 
 def of_relation(cursor: Cursor, database: int, relation: int) -> list[Trigger]:
-    """The triggers of a table in the order in which they fire: by name."""
+    """Return the triggers of a table in the order in which they fire: by name."""
     sql = f"SELECT {_COLUMNS} FROM hg.pg_trigger WHERE dbid = ? AND tgrelid = ? AND NOT tgisinternal ORDER BY tgname"
     return [_read(row) for row in rows(cursor, sql, [database, relation])]
 

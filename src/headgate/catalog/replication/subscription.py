@@ -192,7 +192,7 @@ def titles(cursor: Cursor, database: int, oids: Collection[int]) -> dict[int, tu
 
 
 def without_history(cursor: Cursor, subscription: Subscription) -> list[int]:
-    """The ready tables of a subscription whose history is wanted and not begun."""
+    """Return the ready tables of a subscription whose history is wanted and not begun."""
     if subscription.history == subscription_history.NONE:
         return []
     begun = {oid for oid, history in subscription_history.of_subscription(cursor, subscription.oid).items() if history.is_begun}

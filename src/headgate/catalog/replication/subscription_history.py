@@ -44,7 +44,7 @@ def old_name(name: str) -> str:
 
 
 def of_subscription(cursor: Cursor, subscription: int) -> dict[int, TableHistory]:
-    """The histories of a subscription, by the table whose changes are recorded."""
+    """Return the histories of a subscription, by the table whose changes are recorded."""
     history_rows = rows(
         cursor, "SELECT relid, histid, begun, coalesce(expired, 0) FROM hg.subscription_history WHERE subid = ?", [subscription]
     )
@@ -108,7 +108,7 @@ def named(option: str) -> list[tuple[str | None, str]] | None:
 
 
 def is_wanted(option: str, title: tuple[str, str]) -> bool:
-    """Whether the option `history` asks for the history of the table with this (schema, name)."""
+    """Return whether the option `history` asks for the history of the table with this (schema, name)."""
     if option in (NONE, ALL):
         return option == ALL
     return any(schema in (None, title[0]) and name == title[1] for schema, name in named(option) or ())

@@ -224,7 +224,7 @@ def _of_table(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.Upd
 
 
 def _of_view(planner: Planner, view: Relation, node: pb.DeleteStmt | pb.UpdateStmt, _items: Sequence[pb.Node]) -> Source:
-    """The rows of a view, which have no positions."""
+    """Return the rows of a view, which have no positions."""
     name, schema = named(view, node)
     source = from_clause.as_table(planner, planner.view(view), name, schema)
     from_clause.restrict(planner, view, source.star)

@@ -105,7 +105,7 @@ def _unique(nodes: Sequence[pb.Node]) -> dict[str, Option]:
 
 
 def _options(nodes: Iterable[pb.Node]) -> Iterator[Option]:
-    """The options; those of AS and SET have nodes of their own, and no text."""
+    """Yield the options; those of AS and SET have nodes of their own, and no text."""
     for node in nodes:
         element = unwrap(node)
         if element.defname in ("as", "set"):

@@ -46,7 +46,7 @@ def _fixed(value: str, oid: int, modifier: int) -> str:
 
 
 def read(value: str, oid: int, modifier: int, context: BindContext) -> str:
-    """The constant's normal text form; raises what the type's input function raises (22P02, 22003, 22007, 22008, …)."""
+    """Return the constant's normal text form; raise what the type's input function raises (22P02, 22003, 22007, 22008, …)."""
     if oid in _PASS:
         return value
     if oid == registry.NAME:

@@ -25,7 +25,7 @@ def _silent(form: SparkForm) -> Implementation:
 
 
 def _of_value(function: Callable[[int, str], bool]) -> SparkForm:
-    """A test of one range or multirange, called with its type first."""
+    """Return a test of one range or multirange, called with its type first."""
     return lambda node, args: call(function, BOOL, args, prefix=(n.operands(node)[0].type.oid,), raises=False)
 
 

@@ -216,7 +216,7 @@ def _call(node: n.FuncExpr) -> Value:
 
 
 def _user_call(node: n.UserCall) -> Value:
-    """A function that a user made: its body in its place, or its interpreter in Spark's tasks."""
+    """Compile a function that a user made: its body in its place, or its interpreter in Spark's tasks."""
     if node.body is not None:
         return plan(rewriting.inlined(node))
     if node.compute.needs_session:

@@ -199,14 +199,14 @@ def _attempt(engine: Engine, key: Key, *, lock_first: bool) -> bool:
 
 
 def _still_there(table: DeltaTable, before: TableState, now: TableState, chosen: list[Action]) -> bool:
-    """Whether the table still has the files and the same columns. More of their rows may be deleted, but none restored."""
+    """Return whether the table still has the files and the same columns. More of their rows may be deleted, but none restored."""
     if now.schema != before.schema or now.physical != before.physical:
         return False
     return all((current := now.files.get(add["path"])) is not None and _has_deleted(table, current, add) for add in chosen)
 
 
 def _has_deleted(table: DeltaTable, now: Action, before: Action) -> bool:
-    """Whether all rows that were deleted before are still deleted. A RESTORE of another writer brings rows back."""
+    """Return whether all rows that were deleted before are still deleted. A RESTORE of another writer brings rows back."""
     then, current = before.get("deletionVector"), now.get("deletionVector")
     if then is None or then == current:
         return True

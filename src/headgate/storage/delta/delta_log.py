@@ -67,12 +67,12 @@ def check_names(row: StructType) -> None:
 
 
 def needs_mapping(name: str) -> bool:
-    """Whether a column of this name needs another name in the files: Parquet's schema language or DuckDB rejects it."""
+    """Return whether a column of this name needs another name in the files: Parquet's schema language or DuckDB rejects it."""
     return bool(_MAPPED & set(name)) or name.lower() in _LOOKED_UP
 
 
 def is_half_made(path: DataPath) -> bool:
-    """Whether a folder was created, completely or in part, by `create` in a transaction that did not commit."""
+    """Return whether a folder was created, completely or in part, by `create` in a transaction that did not commit."""
     if data_location.is_local(path) and (path.is_symlink() or not path.is_dir()):
         return False
     if newest_version(path):
@@ -273,7 +273,7 @@ def set_torn_aside(path: DataPath, above: int) -> list[Path]:
 
 
 def has_version(path: DataPath, version: int) -> bool:
-    """Whether a table has this version. Costs one file lookup, regardless of the length of the log."""
+    """Return whether a table has this version. Costs one file lookup, regardless of the length of the log."""
     return data_location.has_file(path / "_delta_log" / f"{version:020d}.json")
 
 

@@ -250,11 +250,11 @@ class DeltaTable(TableFolder):
 
 
 def _is_resident(state: TableState) -> bool:
-    """Whether the driver reads a table: it is small, counting deleted rows."""
+    """Return whether the driver reads a table: it is small, counting deleted rows."""
     adds = state.files.values()
     return len(adds) <= RESIDENT_FILES and sum(add["size"] for add in adds) <= RESIDENT_BYTES and sum(map(records, adds)) <= RESIDENT_ROWS
 
 
 def _orderable(state: TableState) -> bool:
-    """Whether the table has an order to keep and is small enough for that."""
+    """Return whether the table has an order to keep and is small enough for that."""
     return len(state.files) >= 2 and sum(add["size"] for add in state.files.values()) <= IN_ORDER_BYTES and state.rows <= IN_ORDER_ROWS

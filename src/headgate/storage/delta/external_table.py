@@ -121,7 +121,7 @@ def _check_columns(state: TableState, relation: Relation, *, as_lists: bool) -> 
 
 
 def _accepts_any(column: Column, *, as_list: bool) -> bool:
-    """Whether every value of the Delta type is a stored value of the column's type."""
+    """Return whether every value of the Delta type is a stored value of the column's type."""
     pg_type = registry.known().find(column.type_oid)
     element = pg_type.element if pg_type is not None and as_list else column.type_oid
     return (element in _ANY_VALUE and column.typmod == -1) or (element == registry.NUMERIC and column.typmod != -1)

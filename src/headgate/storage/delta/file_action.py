@@ -40,12 +40,12 @@ def _records(stats: str) -> int:
 
 
 def is_counted(add: Action) -> bool:
-    """Whether an `add` action has the row count of its file. In a `TableState` all have it, except those of unreadable files."""
+    """Return whether an `add` action has the row count of its file. In a `TableState` all have it, except those of unreadable files."""
     return '"numRecords"' in (add.get("stats") or "")
 
 
 def is_emptied(add: Action, deleted: int) -> bool:
-    """Whether a file has no rows left after this many are deleted. Raise XX001 if its row count is not known."""
+    """Return whether a file has no rows left after this many are deleted. Raise XX001 if its row count is not known."""
     if not is_counted(add):
         raise PostgresError("XX001", f'could not read the number of rows of file "{add["path"]}"')
     return deleted >= records(add)
@@ -62,7 +62,7 @@ def dead(add: Action) -> int:
 
 
 def is_kept(file: Action) -> bool:
-    """Whether a file of a write contains only rows that the write has not changed."""
+    """Return whether a file of a write contains only rows that the write has not changed."""
     return KEPT in (file.get("tags") or {})
 
 

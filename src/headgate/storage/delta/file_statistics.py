@@ -137,7 +137,7 @@ def holding(state: TableState, column: str, least: pa.Scalar | None, most: pa.Sc
 
 
 def _all_null(stats: str | None, column: str) -> bool:
-    """Whether a file is known to contain only NULL in a column."""
+    """Return whether a file is known to contain only NULL in a column."""
     if not stats:
         return False
     parsed = _statistics(stats)
@@ -145,7 +145,7 @@ def _all_null(stats: str | None, column: str) -> bool:
 
 
 def can_hold(state: TableState, column: str, least: pa.Scalar, most: pa.Scalar, kind: pa.DataType) -> bool:
-    """Whether a file can contain a value of a range. Both ends are Arrow scalars, because Python has no year 10000."""
+    """Return whether a file can contain a value of a range. Both ends are Arrow scalars, because Python has no year 10000."""
     ends = _values(pa.chunked_array([pa.array([least.cast(kind), most.cast(kind)], kind)]))
     if ends is None or not len(ends):
         return bool(state.files)

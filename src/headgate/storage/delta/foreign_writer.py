@@ -139,7 +139,7 @@ class ForeignWriters:
         self._next_look = time.monotonic() + STORE_LOOK_SECONDS
 
     def _look_for_change(self, key: Key) -> bool:
-        """Whether the table's log has changed since the last look."""
+        """Return whether the table's log has changed since the last look."""
         if not data_location.is_local(self._engine.base):
             return False
         log = self._logs.get(key)
@@ -331,7 +331,7 @@ class ForeignWriters:
 
 
 def _appends(actions: Sequence[Action]) -> bool:
-    """Whether a version only adds rows, and has their number in its statistics."""
+    """Return whether a version only adds rows, and has their number in its statistics."""
     if any("remove" in action or "cdc" in action for action in actions):
         return False
     added = [action["add"] for action in actions if "add" in action]
@@ -342,7 +342,7 @@ def _appends(actions: Sequence[Action]) -> bool:
 
 
 def _changes(actions: Sequence[Action]) -> bool:
-    """Whether a version may change rows."""
+    """Return whether a version may change rows."""
     files = [action[name] for action in actions for name in ("add", "remove", "cdc") if name in action]
     return any("cdc" in action for action in actions) or any(file.get("dataChange", True) for file in files)
 

@@ -189,7 +189,7 @@ def list_columns(path: DataPath) -> frozenset[str]:
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Whether a column's type is a list, including the form that other writers use."""
+    """Return whether a column's type is a list, including the form that other writers use."""
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
@@ -267,7 +267,7 @@ def unwritten_changes(size: int) -> Action:
 
 
 def is_unwritten(path: str) -> bool:
-    """Whether a path is that of an action from `unwritten_changes`."""
+    """Return whether a path is that of an action from `unwritten_changes`."""
     return path.startswith(_UNWRITTEN)
 
 

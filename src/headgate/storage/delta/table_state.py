@@ -65,7 +65,7 @@ class TableState:
 
 
 def same_file(left: Action | None, right: Action | None) -> bool:
-    """Whether two `add` actions of one path name the same rows."""
+    """Return whether two `add` actions of one path name the same rows."""
     return left is not None and right is not None and _vector(left) == _vector(right)
 
 

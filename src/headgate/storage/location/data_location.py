@@ -61,7 +61,7 @@ ANSWER_SECONDS = 120.0
 
 
 def is_local(path: DataPath) -> bool:
-    """Whether a path is in the local file system, where files can be fsynced, linked and renamed."""
+    """Return whether a path is in the local file system, where files can be fsynced, linked and renamed."""
     return isinstance(path, Path)
 
 
@@ -120,7 +120,7 @@ def inside(folder: DataPath, path: DataPath) -> str:
 
 
 def is_inside(folder: DataPath, path: DataPath) -> bool:
-    """Whether a file is in a folder or below it."""
+    """Return whether a file is in a folder or below it."""
     return str(path).startswith(f"{folder}/")
 
 
@@ -136,7 +136,7 @@ def local(path: DataPath) -> Path:
 
 
 def is_near(path: DataPath) -> bool:
-    """Whether a file is local or cached."""
+    """Return whether a file is local or cached."""
     return isinstance(path, Path) or file_cache.has(path.fs, path.path)
 
 
@@ -187,7 +187,7 @@ def fetch(paths: Iterable[DataPath]) -> None:
 
 
 def has_file(path: DataPath) -> bool:
-    """Whether a file exists. Costs one lookup, regardless of the size of its folder."""
+    """Return whether a file exists. Costs one lookup, regardless of the size of its folder."""
     if isinstance(path, Path):
         return path.exists()
     try:
@@ -217,7 +217,7 @@ def names_if_any(folder: DataPath) -> list[str]:
 
 
 def has_any(folder: DataPath) -> bool:
-    """Whether a folder exists, or for an object store, whether it has an entry."""
+    """Return whether a folder exists, or for an object store, whether it has an entry."""
     return folder.exists() if isinstance(folder, Path) else bool(names_if_any(folder))
 
 

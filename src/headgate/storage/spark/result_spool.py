@@ -72,7 +72,7 @@ def batches(frame: DataFrame, directory: DataPath) -> Iterator[pa.RecordBatch]:
 
 
 def is_small(frame: DataFrame) -> bool:
-    """Whether the plan has few rows or few bytes."""
+    """Return whether the plan has few rows or few bytes."""
     most = query_plan.most_rows(frame)
     return (most is not None and most <= SMALL_ROWS) or query_plan.estimated_bytes(frame) <= SMALL_BYTES
 

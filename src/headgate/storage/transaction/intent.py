@@ -252,7 +252,7 @@ class Intents:
         return named
 
     def is_settled(self, xid: int) -> bool:
-        """Whether the transaction is undone completely. Otherwise its locks must stay."""
+        """Return whether the transaction is undone completely. Otherwise its locks must stay."""
         with self._lock:
             return xid not in self._unsettled
 

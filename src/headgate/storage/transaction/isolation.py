@@ -61,7 +61,7 @@ class CommittedKeys:
             del self._made[hold]
 
     def since(self, key: CatalogKey, number: int, hold: Hold = Hold.ALONE) -> bool:
-        """Whether a conflicting hold was committed after the state `number` that a running transaction sees."""
+        """Return whether a conflicting hold was committed after the state `number` that a running transaction sees."""
         return any(self._made.get((key, conflicting), 0) > number for conflicting in CONFLICTING[hold])
 
 

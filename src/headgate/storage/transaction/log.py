@@ -377,7 +377,7 @@ class TransactionLog:
         return entries[0] if entries else None
 
     def is_rolled_back(self, prepared: Lsn) -> bool:
-        """Whether ROLLBACK PREPARED has ended the transaction of the PREPARE entry at this position, so that its files are removed."""
+        """Return whether ROLLBACK PREPARED has ended the transaction prepared at this position, so that its files are removed."""
         sql = "SELECT 1 FROM hg.log_entry WHERE prepared = ? AND kind = ? LIMIT 1"
         return self._catalog.cursor().execute(sql, [int(prepared), str(EntryKind.ROLLBACK_PREPARED)]).fetchone() is not None
 

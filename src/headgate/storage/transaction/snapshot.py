@@ -135,7 +135,7 @@ class Snapshot:
         return self.read | self.checked
 
     def is_current(self, key: Key) -> bool:
-        """Whether the snapshot shows the newest committed state of a table that it has."""
+        """Return whether the snapshot shows the newest committed state of a table that it has."""
         shown = self.states.get(key)
         return shown is None or self._engine.visible.get(key) is shown
 

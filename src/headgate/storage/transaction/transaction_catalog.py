@@ -186,7 +186,7 @@ class TransactionCatalog:
             raise _stale_error()
 
     def _has_other_types(self, relation: Relation) -> bool:
-        """Whether another transaction has changed a domain's constraints or an enum's labels among the columns' types."""
+        """Return whether another transaction has changed a domain's constraints or an enum's labels among the columns' types."""
         of_users = {oid for column in relation.columns for oid in registry.known().of_users(column.type_oid)}
         return any(self._engine.committed_keys.since(self._row_key("pg_type", oid), self._definitions, Hold.USE) for oid in of_users)
 

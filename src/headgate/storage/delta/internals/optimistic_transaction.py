@@ -79,7 +79,7 @@ class OptimisticTransaction:
 
 
 def is_conflict(error: Exception) -> bool:
-    """Whether Delta rejected a commit because of another writer's. In a process that imports `delta`, the class is a Python one.
+    """Return whether Delta rejected a commit because of another writer's. In a process that imports `delta`, the class is a Python one.
 
     Relies on the names of Delta's exceptions (`io.delta.exceptions`).
     """

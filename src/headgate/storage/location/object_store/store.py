@@ -39,7 +39,7 @@ class Store(Protocol):
     """The modules that a process imports to access the store, comma-separated."""
 
     def is_place(self, place: str) -> bool:
-        """Whether the part after the scheme names a bucket and a prefix."""
+        """Return whether the part after the scheme names a bucket and a prefix."""
 
     def path(self, uri: str, settings: Mapping[str, str]) -> UPath:
         """Return a path of the store by its URI. Raise 22023 or F0000 if the credentials that the settings name are not available."""

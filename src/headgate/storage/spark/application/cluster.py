@@ -43,7 +43,7 @@ def addresses(master: str) -> list[tuple[str, int]]:
 
 
 def answers(master: str) -> bool:
-    """Whether a master accepts connections. True if it has no address to connect to."""
+    """Return whether a master accepts connections. True if it has no address to connect to."""
     targets = addresses(master)
     return not targets or any(_takes_connections(*target) for target in targets)
 

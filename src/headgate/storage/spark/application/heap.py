@@ -71,7 +71,7 @@ class Heap:
         """The earliest time of Python's next collection."""
 
     def is_short(self) -> bool:
-        """Whether the heap is short. Takes a millisecond while there is room."""
+        """Return whether the heap is short. Takes a millisecond while there is room."""
         if self._old is None:
             return False
         if self._has_collected():  # Java has collected by itself: the live share is known without another collection
@@ -104,7 +104,7 @@ class Heap:
         return self._was_short
 
     def _has_collected(self) -> bool:
-        """Whether Java has collected the old generation since the last check."""
+        """Return whether Java has collected the old generation since the last check."""
         assert self._old is not None
         before, self._collections = self._collections, self._old.collections()
         return self._collections != before
@@ -120,7 +120,7 @@ class Heap:
             self._least_unmanaged, self._was_short = self._unmanaged(), False
 
     def has_leftovers(self) -> bool:
-        """Whether tasks of statements that have ended still run. Their memory is free when they end too.
+        """Return whether tasks of statements that have ended still run. Their memory is free when they end too.
 
         Also True for some milliseconds after the start of a job, because the executors count its tasks before the stages do.
         """

@@ -204,7 +204,7 @@ def _forward(handle: int) -> None:
 
 
 def is_cluster(settings: Mapping[str, str]) -> bool:
-    """Whether tasks run in other processes than the node's Java, possibly on other machines."""
+    """Return whether tasks run in other processes than the node's Java, possibly on other machines."""
     return not _ALONE.match(settings.get("spark.master", "local[*]"))
 
 

@@ -94,7 +94,7 @@ def referenced_objects() -> int:
 
 
 def has_unreported(context: SparkContext) -> bool:
-    """Whether Java does not yet know of some objects that Python has freed.
+    """Return whether Java does not yet know of some objects that Python has freed.
 
     Relies on `finalizer_deque`, from which a thread of Py4J's reports them once a second. It exists since Py4J 0.10.9.
     """

@@ -42,7 +42,7 @@ def current(context: SparkContext) -> JavaThread:
 
 
 def is_planning(context: SparkContext, thread: JavaThread) -> bool:
-    """Whether a thread works on its own plan, and on nothing that it shares with other threads."""
+    """Return whether a thread works on its own plan, and on nothing that it shares with other threads."""
     jvm = gateway.jvm(context)
     throwable = jvm.java.lang.Throwable()
     throwable.setStackTrace(thread.java.getStackTrace())

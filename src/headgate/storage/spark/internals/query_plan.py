@@ -24,7 +24,7 @@ def estimated_bytes(frame: DataFrame) -> int:
 
 
 def computes_in_python(frame: DataFrame) -> bool:
-    """Whether a frame calls a Python function. False for a correlated subquery, which has no plan of its own.
+    """Return whether a frame calls a Python function. False for a correlated subquery, which has no plan of its own.
 
     Relies on `TreePattern.PYTHON_UDF`, since Spark 3.2.
     """

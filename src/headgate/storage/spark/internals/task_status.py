@@ -23,7 +23,7 @@ class ActiveStage:
 
 
 def is_stopped(context: SparkContext) -> bool:
-    """Whether the application has ended, also by the cluster's decision. Relies on `SparkContext.isStopped` of Scala."""
+    """Return whether the application has ended, also by the cluster's decision. Relies on `SparkContext.isStopped` of Scala."""
     return bool(_scala(context).isStopped())
 
 
