@@ -6,6 +6,7 @@ Called by `compiler`, and by `cast` for constants that are cast from text. The r
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Sequence
 
 from headgate.expression import node as n
@@ -56,12 +57,23 @@ def _sql(text: str, oid: int, node: n.Const, env: Env) -> str:
     if oid in (t.TIMESTAMP, t.TIMESTAMPTZ, t.DATE, t.TIME):
         if text.endswith("BC") or len(text.split("-", maxsplit=1)[0]) > 4:
             raise refuse("a date before Christ, or after the year 9999,", node)
-        return f"CAST({quote(text.removesuffix('+00'))} AS {duckdb_type(oid)})"
+        return f"CAST({quote(_in_utc(text, node) if oid == t.TIMESTAMPTZ else text)} AS {duckdb_type(oid)})"
     built_in = t.builtin().find(oid)
     if built_in is not None and built_in.is_vector:
         return _list(text.split(), built_in.element, node, env)
     element = element_of(oid)
     return quote(text) if element is None else _list(_elements(text, node), element, node, env)
+
+
+def _in_utc(text: str, node: n.Const) -> str:
+    """Return a timestamptz, whose text is in the session's time zone, as a timestamp in UTC. DuckDB's cast ignores the zone."""
+    if text.endswith("infinity"):
+        return text
+    try:
+        moment = datetime.datetime.fromisoformat(text).astimezone(datetime.UTC)
+    except OverflowError as error:
+        raise refuse("a date before Christ, or after the year 9999,", node) from error
+    return moment.replace(tzinfo=None).isoformat(sep=" ")
 
 
 def _elements(text: str, node: n.Const) -> Sequence[str | None]:
