@@ -137,3 +137,8 @@ def test_common_iso_forms_mean_the_same_in_every_order_and_are_stored_in_the_sam
     assert text.normal_form("2024-02-03", registry.DATE, session=session) == "2024-02-03"
     assert text.normal_form("-1 2:03:04", registry.INTERVAL, session=session) == "-1 days -02:03:04"
     assert text.normal_form("-1 2:03:04", registry.INTERVAL, session=PLAIN) == "-1 days +02:03:04"
+
+
+def test_column_of_arrays_without_rows_is_printed_in_every_style() -> None:
+    moments = registry.by_oid(registry.TIMESTAMPTZ).array
+    assert len(text.write_text(pa.array([], pa.string()), moments, session=TextSettings("Asia/Tokyo", date_style="German"))) == 0

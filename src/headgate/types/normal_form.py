@@ -100,7 +100,7 @@ def _interval_pattern() -> str:
 
 def in_pieces(judge: Callable[[pa.StringArray], Mask], strings: pa.StringArray) -> Mask:
     """Apply `judge` to pieces that fit into the processor's cache."""
-    masks = []
+    masks = [np.zeros(0, np.bool_)]  # for no strings
     for start in range(0, len(strings), _PIECE):
         interruption.check()
         masks.append(judge(strings.slice(start, _PIECE)))
