@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import importlib
+import os
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -48,6 +49,19 @@ def test_foreign_version_is_adopted_once(engine: Engine) -> None:
         engine.foreign.look()
         assert contents(engine, A) == [(1, "x"), (2, "y\u2028"), (3, "z\x85")]
         assert changes(engine, start) == [("write", 2)]
+
+
+def test_foreign_version_in_the_same_tick_of_the_clock_as_the_last_look_is_adopted(engine: Engine) -> None:
+    made(engine, A, (1, "x"))
+    engine.foreign.look()
+    key, start = (DATABASE, A.oid), engine.log.end
+    log, state = data_location.local(engine.path(key) / "_delta_log"), engine.visible[key].state
+    modified = log.stat().st_mtime_ns
+    delta_log.write_version(engine.path(key), state.version + 1, [{"txn": {"appId": "other", "version": 1}}], "other")
+    os.utime(log, ns=(modified, modified))
+    engine.foreign.look()
+    assert engine.visible[key].state.version == state.version + 1
+    assert changes(engine, start) == []
 
 
 def test_timestamps_that_another_writer_stores_as_int96_are_in_utc(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,7 +93,8 @@ class ForeignWriters:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._blocked: dict[Key, tuple[int, str]] = {}
-        self._looked: dict[Key, int] = {}
+        self._looked: dict[Key, tuple[int, bool]] = {}
+        """The modification time of each table's log, and whether the table was looked at again since."""
         self._logs: dict[Key, str] = {}
         self._next_look = 0.0
         self.thread = Supervised("foreign writers", self._run, patience=30)
@@ -118,20 +119,15 @@ class ForeignWriters:
         for key, shown in tables.items():
             if not self._look_for_change(key):
                 continue
-            try:
-                known = self._known_version(key, shown)
-            except PostgresError as error:  # a reader of the table gets the error
-                _log.debug("no look at relation %d: %s", key[1], error.message)
-                continue
-            if delta_log.has_version(self._engine.path(key), known + 1):
+            if delta_log.has_version(self._engine.path(key), self._known_version(key, shown) + 1):
                 self._try(key)
 
     def _look_in_store(self, tables: Mapping[Key, Visible]) -> None:
         """Adopt new versions in an object store, whose folders do not show that they have changed."""
         if time.monotonic() < self._next_look:
             return
-        path, blocked = self._engine.path, self._blocked
-        nexts = [(path(key), (blocked[key][0] if key in blocked else shown.version) + 1) for key, shown in tables.items()]
+        path = self._engine.path
+        nexts = [(path(key), self._known_version(key, shown) + 1) for key, shown in tables.items()]
         exist = data_location.together(self._engine.base, lambda place: delta_log.has_version(*place), nexts)
         for key, exists in zip(tables, exist, strict=True):
             if exists:
@@ -139,7 +135,11 @@ class ForeignWriters:
         self._next_look = time.monotonic() + STORE_LOOK_SECONDS
 
     def _look_for_change(self, key: Key) -> bool:
-        """Return whether the table's log has changed since the last look."""
+        """Return whether the table's log has changed since the last look.
+
+        It is looked at once more in the next look, because a file system's clock has ticks, of up to a second: a version that is written
+        directly after a look does not change the folder's time.
+        """
         if not data_location.is_local(self._engine.base):
             return False
         log = self._logs.get(key)
@@ -149,14 +149,15 @@ class ForeignWriters:
             modified = os.stat(log).st_mtime_ns  # noqa: PTH116 (see above)
         except OSError:
             return False
-        if self._looked.get(key) == modified:
+        seen, is_settled = self._looked.get(key, (0, False))
+        if seen == modified and is_settled:
             return False
-        self._looked[key] = modified
+        self._looked[key] = modified, seen == modified
         return True
 
     def _known_version(self, key: Key, shown: Visible) -> int:
         blocked = self._blocked.get(key)
-        return blocked[0] if blocked is not None else int(shown.state.version)
+        return blocked[0] if blocked is not None else shown.version
 
     def _try(self, key: Key) -> None:
         transaction = self._engine.begin(key[0])
