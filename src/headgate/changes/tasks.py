@@ -20,7 +20,6 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -30,6 +29,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headgate.catalog.relation.relation import Relation
 from headgate.changes import insertion, key_order, lookup, net
+from headgate.changes.key_order import UniqueKey
 from headgate.changes.keyed_batch import in_order, whole_rows
 from headgate.changes.lookup import RowKey
 from headgate.changes.net import Numbers
@@ -102,6 +102,8 @@ class TaskTable:
     key: RowKey
     leaves: tuple[TaskLeaf, ...]
     places: LeafPlaces | None
+    further_keys: tuple[UniqueKey, ...] = ()
+    """The unique indexes besides the key. With any, deleted rows are published first, and new rows last (`key_order`)."""
 
     @classmethod
     def of(cls, transaction: Transaction, relation: Relation, attnums: Sequence[int]) -> TaskTable:
@@ -109,7 +111,10 @@ class TaskTable:
         transaction.lock(relation)
         places = transaction.partitioned(relation).leaf_places if relation.is_partitioned else None
         leaves = [TaskLeaf.of(transaction, leaf) for leaf in (places.leaves if places else (relation,))]
-        return cls(relation, lookup.key_of(relation, attnums), tuple(leaves), places)
+        key = lookup.key_of(relation, attnums)
+        unique_keys = {unique_key for leaf in leaves for unique_key in key_order.unique_keys(leaf.relation)}
+        further = tuple(unique_key for unique_key in unique_keys if set(unique_key.read.names) != set(key.names))
+        return cls(relation, key, tuple(leaves), places, further)
 
     def find(self, keys: pa.Table) -> pa.Table:
         """Find rows like `lookup.find`."""
@@ -121,19 +126,6 @@ class TaskTable:
                 stored = stored.set_column(stored.column_names.index("old"), "old", old)
             parts.append(stored)
         return pa.concat_tables(parts)
-
-    @property
-    def has_further_keys(self) -> bool:
-        """Whether there is a unique index besides the key: deleted rows are then published first, and new rows last (`key_order`)."""
-        keys = [{c.name for c in leaf.relation.columns_at(index.attnums)} for leaf in self.leaves for index in leaf.relation.unique_indexes]
-        return any(key != set(self.key.names) for key in keys)
-
-    @cached_property
-    def further_keys(self) -> list[RowKey]:
-        """The keys of the plain unique indexes, except `key`."""
-        plain = [(leaf.relation, index.attnums) for leaf in self.leaves for index in leaf.relation.unique_indexes if index.plain]
-        keys = {frozenset(key.names): key for key in (lookup.key_of(*columns) for columns in plain)}
-        return [key for names, key in keys.items() if names != set(self.key.names)]
 
     @property
     def can_insert(self) -> bool:
@@ -322,13 +314,13 @@ def _write(table: TaskTable, part: Part, changed: pa.Table) -> None:
         changing, arriving = ([(leaf_part.number, leaf_part.rows) for leaf_part in parts] for parts in (flows.changes, flows.arriving))
     else:
         is_new = changed["old"].is_null()
-        apart = table.has_further_keys or changed["old"].null_count == changed.num_rows
+        apart = bool(table.further_keys) or changed["old"].null_count == changed.num_rows
         new = buffers.whole(changed["new"]).filter(buffers.whole(is_new)) if apart else buffers.whole(changed["new"]).slice(0, 0)
         arriving = [(0, pa.table(new.flatten(), names=[column.name for column in new.type]))] if len(new) else []
         changing = [(0, changed.filter(pc.invert(is_new)) if apart else changed)] if len(new) < changed.num_rows else []
     for number, rows in changing:
         leaf, rewritten = table.leaves[number], Rewritten()
-        for place, piece in enumerate(_deleted_first(rows) if table.has_further_keys else [rows]):
+        for place, piece in enumerate(_deleted_first(rows) if table.further_keys else [rows]):
             if piece.num_rows:
                 files = write.write_changed(leaf.table, leaf.relation, leaf.state, piece, number=part.partition + place * MOST_PARTITIONS)
                 rewritten.actions, rewritten.changes = rewritten.actions + files.actions, rewritten.changes + files.changes

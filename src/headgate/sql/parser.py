@@ -139,6 +139,12 @@ def parse_expression(text: str) -> ParseNode:
     return unwrap(alone.target_list[0].res_target.val)
 
 
+def columns_read(*texts: str) -> frozenset[str]:
+    """Return the names in the column references of stored expressions."""
+    references = (part for text in texts for part in walk(parse_expression(text)) if part.DESCRIPTOR.name == "ColumnRef")
+    return frozenset(name.sval for part in references for name in map(unwrap, part.fields) if name.DESCRIPTOR.name == "String")
+
+
 def unwrap(node: ParseNode) -> ParseNode:
     """Return the message inside a `Node`. Other messages and None are returned unchanged; an empty `Node` is None."""
     if node is not None and node.DESCRIPTOR.name == "Node":

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.expression.spark import domain
-from headgate.sql.parser import parse_expression, unwrap, walk
+from headgate.sql.parser import columns_read
 from headgate.storage.partitioned import rows_of
 from headgate.storage.transaction.transaction import Transaction
 from headgate.subscriber.rows.conflict import MESSAGES, ApplyPlace
@@ -108,6 +108,4 @@ def judged(local: Relation, unsent: Columns, lacking: Columns) -> tuple[Relation
 
 def columns_of(text: str, local: Relation) -> Columns:
     """Return the names of the columns that a stored expression reads."""
-    references = (part for part in walk(parse_expression(text)) if part.DESCRIPTOR.name == "ColumnRef")
-    named = {name.sval for part in references for name in map(unwrap, part.fields) if name.DESCRIPTOR.name == "String"}
-    return frozenset(named & {column.name for column in local.columns})
+    return columns_read(text) & {column.name for column in local.columns}
