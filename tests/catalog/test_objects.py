@@ -134,6 +134,19 @@ def test_rolled_back_transaction_leaves_nothing(empty_catalog: Catalog, database
     assert relation.lookup(empty_catalog.cursor(), database, "public", "gone") is None
 
 
+def test_grant_of_a_membership_that_is_being_revoked_gets_a_serialization_failure(empty_catalog: Catalog) -> None:
+    empty_catalog.change(lambda cursor: role.grant(cursor, 10, 11, 10))
+    with empty_catalog.begin() as revoking, empty_catalog.begin() as granting:
+        role.revoke(revoking.cursor, 10, 11)
+        with pytest.raises(PostgresError) as error:
+            role.grant(granting.cursor, 10, 11, 10, admin=True)
+        assert error.value.sqlstate == "40001"
+        granting.rollback()
+    empty_catalog.change(lambda cursor: role.grant(cursor, 10, 11, 10, admin=True))
+    assert role.admins(empty_catalog.cursor(), 10) == {11}
+    empty_catalog.change(lambda cursor: role.revoke(cursor, 10, 11))
+
+
 def test_second_writer_of_a_row_gets_a_serialization_failure(empty_catalog: Catalog, database: int) -> None:
     table = make_table(empty_catalog, database)
     with empty_catalog.begin() as first:

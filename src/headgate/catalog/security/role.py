@@ -92,9 +92,8 @@ def grant(cursor: Cursor, role: int, member: int, grantor: int, *, admin: bool =
     if membership is not None and (membership[0] or not admin):
         return False
     if membership is not None:
-        update(cursor, "pg_auth_members", {"roleid": role, "member": member}, grantor=grantor, admin_option=True)
-    else:
-        insert(cursor, "pg_auth_members", roleid=role, member=member, grantor=grantor, admin_option=admin)
+        delete(cursor, "pg_auth_members", roleid=role, member=member)  # DuckDB lets another transaction delete a row that is updated
+    insert(cursor, "pg_auth_members", roleid=role, member=member, grantor=grantor, admin_option=admin)
     return True
 
 
