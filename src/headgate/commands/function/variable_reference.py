@@ -79,6 +79,13 @@ class References:
                 variable = self._variable(tuple(part.sval for part in parts), inner.location)
                 if variable is not None:
                     self._put(node, variable, inner.location)
+        elif kind == "A_Indirection" and (variable := self._field(inner)) is not None:
+            has_more, location = len(inner.indirection) > 1, unwrap(inner.arg).location
+            self._put(inner.arg if has_more else node, variable, location)
+            if has_more:
+                del inner.indirection[0]
+                for step in inner.indirection:
+                    self._visit(step, is_alone=False)
         elif kind == "ParamRef":
             if self._scope.find((f"${inner.number}",)) is None:
                 raise PostgresError("42P02", f"there is no parameter ${inner.number}", location=inner.location)
@@ -106,6 +113,19 @@ class References:
         row_type = registry.known().find(match[0].type.oid)
         is_known = row_type is not None and not row_type.of_table
         return match[0].value if is_star or not (is_known or match[0].value.is_null) else None
+
+    def _field(self, node: pb.A_Indirection) -> Names | None:
+        """Return the field of a record that ``(record).field`` denotes, or None."""
+        record, step = unwrap(node.arg), unwrap(node.indirection[0])
+        if not isinstance(record, pb.ColumnRef) or len(record.fields) != 1 or step.DESCRIPTOR.name != "String":
+            return None
+        name = unwrap(record.fields[0])
+        if name.DESCRIPTOR.name != "String" or any(name.sval in level.columns for level in self._levels):
+            return None
+        match = self._scope.find((name.sval,))
+        if match is None or not isinstance(match[0].value, Row) or step.sval not in match[0].value.fields:
+            return None
+        return self._variable((name.sval, step.sval), record.location)
 
     def _put_row(self, node: ParseNode, name: str, row: Row, location: int) -> None:
         """Replace a row by ``ROW(record.field, …)``."""
@@ -144,48 +164,50 @@ class References:
         return parts
 
     def _spread(self, items: ParseNode) -> None:
-        """Expand ``record.*`` in a list to the record's fields."""
+        """Expand ``record.*`` and ``(record).*`` in a list to the record's fields."""
         nodes, changed = [], False
         for item in items:
             inner = unwrap(item)
             target = unwrap(inner.val) if inner is not None and inner.DESCRIPTOR.name == "ResTarget" else inner
-            row = self._starred(target)
-            if row is None:
+            starred = self._starred(target)
+            if starred is None:
                 nodes.append(item)
                 continue
-            changed = True
+            changed, (record, row) = True, starred
             for name in row.fields:
                 copied = pb.Node()
                 reference = copied.res_target.val if inner is not target else copied
                 if inner is not target:
                     copied.res_target.name = name
                     copied.res_target.location = inner.location
-                for part in (unwrap(target.fields[0]).sval, name):
+                for part in (unwrap(record.fields[0]).sval, name):
                     reference.column_ref.fields.add().string.sval = part
-                reference.column_ref.location = target.location
+                reference.column_ref.location = record.location
                 nodes.append(copied)
         if changed:
             copies = [type(node).FromString(node.SerializeToString()) for node in nodes]
             del items[:]
             items.extend(copies)
 
-    def _starred(self, node: ParseNode) -> Row | None:
-        if (
-            node is None
-            or node.DESCRIPTOR.name != "ColumnRef"
-            or len(node.fields) != 2
-            or unwrap(node.fields[1]).DESCRIPTOR.name != "A_Star"
-        ):
+    def _starred(self, node: ParseNode) -> tuple[pb.ColumnRef, Row] | None:
+        """Return the reference to the record of ``record.*`` or ``(record).*``, and its value."""
+        steps: Sequence[ParseNode] = ()
+        if isinstance(node, pb.A_Indirection):
+            node, steps = unwrap(node.arg), node.indirection
+        if not isinstance(node, pb.ColumnRef):
             return None
-        name = unwrap(node.fields[0]).sval
-        if any(name in level.aliases for level in self._levels):
+        first, *rest = [unwrap(part) for part in (*node.fields, *steps)]
+        if [part.DESCRIPTOR.name for part in (first, *rest)] != ["String", "A_Star"]:
+            return None
+        name = first.sval
+        if any(name in level.aliases or (steps and name in level.columns) for level in self._levels):
             return None
         variable = self._scope.find((name,))
         if variable is None or not variable[0].row:
             return None
         if not isinstance(variable[0].value, Row):
             raise PostgresError("55000", f'record "{name}" is not assigned yet')
-        return variable[0].value
+        return node, variable[0].value
 
     # ---- what FROM gives ----------------------------------------------------------------------------------
 

@@ -34,3 +34,24 @@ DO $$ DECLARE x t; BEGIN x.a := 5; INSERT INTO t VALUES (x.*); INSERT INTO t SEL
 SELECT a, v IS NULL, v::text IS NULL FROM t ORDER BY a;
 DO $$ DECLARE x c NOT NULL := NULL; BEGIN END $$;
 DO $$ DECLARE x c NOT NULL := (1,'a',2); BEGIN x := NULL; END $$;
+-- ``(record).*`` and ``(record).field`` in statements
+CREATE TABLE kept (a int, b text, c text);
+CREATE TABLE source (a int, b text);
+CREATE FUNCTION keeps() RETURNS trigger LANGUAGE plpgsql AS $$ DECLARE r record; BEGIN
+  INSERT INTO kept SELECT (NEW).*, 'x';
+  INSERT INTO kept VALUES ((NEW).*, 'y');
+  SELECT (NEW).*, 5 AS z INTO r;
+  RAISE NOTICE '%', r;
+  INSERT INTO kept SELECT (NEW).a, (NEW).b, (NEW).b || (kept).b FROM kept WHERE c = (NEW).b || 'x';
+  INSERT INTO kept SELECT (NEW).a, (NEW).b, (NEW).b;
+  RETURN NEW; END $$;
+CREATE TRIGGER k BEFORE INSERT ON source FOR EACH ROW EXECUTE FUNCTION keeps();
+INSERT INTO source VALUES (1, 'q');
+SELECT * FROM kept ORDER BY c;
+CREATE TYPE inner_pair AS (i int, j text);
+CREATE TYPE outer_pair AS (x int[], y inner_pair);
+DO $$ DECLARE d outer_pair; n int; m text; BEGIN d := ROW('{1,2}', ROW(5, 'in')::inner_pair);
+  SELECT (d).x[2], (d).y.j INTO n, m FROM source; RAISE NOTICE '% %', n, m;
+  n := (d).x[1]; m := (d).y.j; RAISE NOTICE '% %', n, m; END $$;
+DO $$ DECLARE a source; n text; BEGIN a := ROW(7, 'var'); SELECT (a).b INTO n FROM kept; END $$;
+DO $$ DECLARE v source; n text; BEGIN v := ROW(7, 'var'); SELECT (kept).b || (v).b INTO n FROM kept LIMIT 1; RAISE NOTICE '%', n; END $$;
