@@ -184,7 +184,7 @@ class _Uses:
         parameters = [self._database, self._oid, registry.reference(self._oid)]
         for oid, name, table in rows(self._cursor, sql, parameters):
             relation = relations.get(self._cursor, self._database, table)
-            trigger = f"trigger {names.quote_ident(name)} on {self._shown(relation)}"
+            trigger = f"trigger {name} on {self._shown(relation)}"
             yield Dependant((2620, oid), trigger, self._on, functools.partial(triggers.drop, self._cursor, self._database, oid), relation)
 
     def functions(self) -> Iterator[list[Dependant]]:

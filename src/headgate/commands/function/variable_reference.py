@@ -22,6 +22,8 @@ from headgate.types import registry
 Columns = Callable[[pb.RangeVar], Sequence[str]]
 """Returns the column names of a table that a statement names."""
 _QUERIES = ("SelectStmt", "InsertStmt", "UpdateStmt", "DeleteStmt", "MergeStmt")
+_WHOLE_VALUES = ("ResTarget", "CoalesceExpr", "CaseExpr", "CaseWhen")
+"""The nodes whose operands may be a whole row, which keeps its type."""
 
 
 @dataclass
@@ -56,7 +58,7 @@ class References:
                 if described.is_repeated and kind != "FuncCall":  # as an argument, ``record.*`` is the whole row
                     self._spread(value)
                 for child in value if described.is_repeated else (value,):
-                    self._visit(child, is_alone=kind in ("ResTarget", "CoalesceExpr"))
+                    self._visit(child, is_alone=kind in _WHOLE_VALUES)
         finally:
             if level is not None:
                 self._levels.pop()

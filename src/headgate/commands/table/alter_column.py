@@ -165,7 +165,7 @@ def _triggers(alteration: Alteration, column: Column, table: str, on: str) -> li
             def drop(oid: int = trigger.oid) -> None:
                 triggers.drop(cursor, relation.database, oid)
 
-            shown = f"trigger {names.quote_ident(trigger.name)} on {table}"
+            shown = f"trigger {trigger.name} on {table}"
             dependants.append(dependency.Dependant((2620, trigger.oid), shown, on, drop))
     return dependants
 
