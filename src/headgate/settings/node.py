@@ -40,11 +40,10 @@ def _own_name(name: str) -> str:
     return "spark_master" if name.lower() == "spark.master" else name
 
 
-def placeholder_definition(name: str) -> SettingDefinition:
-    """Return the definition of a setting that only its user knows (``a.b``, ``spark.…``)."""
-    return SettingDefinition(
-        name, SettingKind.STRING, "", SettingContext.USER, "Customized Options", "", flags=frozenset({"CUSTOM_PLACEHOLDER"})
-    )
+def placeholder_definition(name: str, *, hidden: bool = False) -> SettingDefinition:
+    """Return the definition of a setting that only its user knows (``a.b``, ``spark.…``). `hidden`: pg_settings does not show it."""
+    flags = frozenset({"CUSTOM_PLACEHOLDER", *(["NO_SHOW_ALL"] if hidden else [])})
+    return SettingDefinition(name, SettingKind.STRING, "", SettingContext.USER, "Customized Options", "", flags=flags)
 
 
 class Settings(Values):

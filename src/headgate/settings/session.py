@@ -43,6 +43,8 @@ class SessionSettings(Values):
         self.node = node
         self._given: dict[str, Setting] = {}
         self._state = SettingValues()
+        self._placeholders: dict[str, Setting] = {}
+        """The settings of no module that the session has ever set. They are empty when their values end, as in PostgreSQL."""
         self._reported: dict[str, str] = {}
         self.restored: Callable[[], None] = lambda: None
         """Called when values are restored: at a transaction's end, at ROLLBACK TO."""
@@ -121,7 +123,9 @@ class SessionSettings(Values):
         definition = find(name)
         if definition is None:
             check.check_placeholder(name)
-            return Setting(placeholder_definition(name), text)
+            placeholder = placeholder_definition(name, hidden=True)
+            self._placeholders.setdefault(name.lower(), Setting(placeholder, ""))
+            return Setting(placeholder, text)
         _check_context(definition, superuser=superuser, starting=starting)
         return Setting(definition, check.canonical(definition, definition.read(text), self.text))
 
@@ -194,7 +198,10 @@ class SessionSettings(Values):
         held = self._state.local.get(key)
         if held is None and key in TRANSACTION:
             return self._default(key)
-        return held or self._state.session.get(key) or self._given.get(key) or self.node.setting(name)
+        own = held or self._state.session.get(key) or self._given.get(key)
+        if own is None and key not in self.node.all():
+            own = self._placeholders.get(key)
+        return own or self.node.setting(name)
 
     def reported(self) -> list[tuple[str, str]]:
         """Return (name, text) of the settings to report to the client that have changed since the last call. The first call returns all."""
@@ -209,7 +216,7 @@ class SessionSettings(Values):
     def in_force(self) -> dict[str, Setting]:
         """Return all settings in force by their name in lower case."""
         own = {name: self._default(name) for name in TRANSACTION}
-        return {**self.node.all(), **self._given, **self._state.session, **own, **self._state.local}
+        return {**self._placeholders, **self.node.all(), **self._given, **self._state.session, **own, **self._state.local}
 
     def __getitem__(self, name: str) -> str:
         try:

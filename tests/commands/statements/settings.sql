@@ -40,3 +40,17 @@ ALTER SYSTEM RESET application_name;
 DROP ROLE :plain;
 DROP ROLE :reader;
 DROP ROLE :monitor;
+-- A custom setting that has been set is empty after its value ends.
+SHOW my.x;
+BEGIN; SET LOCAL my.x = 'a'; SHOW my.x; COMMIT; SHOW my.x; SELECT current_setting('my.x', true) IS NULL, current_setting('my.x') = '';
+BEGIN; SET my.y = 'a'; ROLLBACK; SHOW my.y; SELECT name, setting, source FROM pg_settings WHERE name LIKE 'my.%' ORDER BY 1;
+SET my.z = 'q'; RESET my.z; SHOW my.z;
+SET "My.Q" = 'q'; SHOW my.q;
+SELECT set_config('my.w', 'v', true); SHOW my.w;
+RESET ALL; SHOW my.z;
+DISCARD ALL; SHOW my.z;
+SELECT current_setting('my.never', true) IS NULL; SHOW my.never;
+BEGIN; SAVEPOINT a; SET my.s = 's'; ROLLBACK TO a; SHOW my.s; COMMIT;
+SET my.shown = 'q'; SELECT name, setting FROM pg_settings WHERE name LIKE 'my.%';
+SELECT current_setting('my.x', true) = '';
+BEGIN; SET LOCAL my.late = 'a'; SELECT 1/0; ROLLBACK; SELECT current_setting('my.late');
