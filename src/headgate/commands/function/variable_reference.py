@@ -58,13 +58,13 @@ class References:
                 if described.is_repeated and kind != "FuncCall":  # as an argument, ``record.*`` is the whole row
                     self._spread(value)
                 for child in value if described.is_repeated else (value,):
-                    self._visit(child, is_alone=kind in _WHOLE_VALUES)
+                    self._visit(child, kind)
         finally:
             if level is not None:
                 self._levels.pop()
 
-    def _visit(self, node: ParseNode, *, is_alone: bool) -> None:
-        """Replace a reference, or visit any other node of a list or field. `is_alone`: the node is a whole output or assigned value."""
+    def _visit(self, node: ParseNode, parent: str) -> None:
+        """Replace a reference, or visit any other node of a list or field. `parent`: the kind of the node that has it."""
         if node.DESCRIPTOR.name != "Node":
             self.replace(node)
             return
@@ -74,7 +74,7 @@ class References:
         kind = inner.DESCRIPTOR.name
         if kind == "ColumnRef":
             parts = [unwrap(field_node) for field_node in inner.fields]
-            row = self._whole_row(parts) if not is_alone else None
+            row = self._whole_row(parts, parent) if parent not in _WHOLE_VALUES else None
             if row is not None:
                 self._put_row(node, unwrap(inner.fields[0]).sval, row, inner.location)
             elif all(part.DESCRIPTOR.name == "String" for part in parts):
@@ -87,7 +87,7 @@ class References:
             if has_more:
                 del inner.indirection[0]
                 for step in inner.indirection:
-                    self._visit(step, is_alone=False)
+                    self._visit(step, kind)
         elif kind == "ParamRef":
             if self._scope.find((f"${inner.number}",)) is None:
                 raise PostgresError("42P02", f"there is no parameter ${inner.number}", location=inner.location)
@@ -98,10 +98,11 @@ class References:
         else:
             self.replace(inner)
 
-    def _whole_row(self, parts: Sequence[ParseNode]) -> Row | None:
+    def _whole_row(self, parts: Sequence[ParseNode], parent: str) -> Row | None:
         """Return the row that ``record`` or ``record.*`` denotes inside an expression, or None.
 
-        The type of a table's rows is not known to the binder, so the fields replace the row.
+        The type of a table's rows is not known to the binder, so the fields replace the row. A function may need the names of the fields
+        of a RECORD, which ROW(…) does not have.
         """
         name = parts[0].sval if parts[0].DESCRIPTOR.name == "String" else None
         is_star = len(parts) == 2 and parts[1].DESCRIPTOR.name == "A_Star"
@@ -113,7 +114,7 @@ class References:
         if match is None or not isinstance(match[0].value, Row):
             return None
         row_type = registry.known().find(match[0].type.oid)
-        is_known = row_type is not None and not row_type.of_table
+        is_known = row_type is not None and not row_type.of_table and (row_type.oid != registry.RECORD or parent == "FuncCall")
         return match[0].value if is_star or not (is_known or match[0].value.is_null) else None
 
     def _field(self, node: pb.A_Indirection) -> Names | None:

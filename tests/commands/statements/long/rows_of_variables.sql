@@ -55,3 +55,13 @@ DO $$ DECLARE d outer_pair; n int; m text; BEGIN d := ROW('{1,2}', ROW(5, 'in'):
   n := (d).x[1]; m := (d).y.j; RAISE NOTICE '% %', n, m; END $$;
 DO $$ DECLARE a source; n text; BEGIN a := ROW(7, 'var'); SELECT (a).b INTO n FROM kept; END $$;
 DO $$ DECLARE v source; n text; BEGIN v := ROW(7, 'var'); SELECT (kept).b || (v).b INTO n FROM kept LIMIT 1; RAISE NOTICE '%', n; END $$;
+-- A RECORD as an operand
+DO $$ DECLARE c record; d record; BEGIN
+  RAISE NOTICE '%', c IS NULL;
+  SELECT 1 AS x, NULL::text AS y INTO c; RAISE NOTICE '% % %', c IS NULL, c IS NOT NULL, c.y;
+  SELECT 1 AS x, 'a'::text AS y INTO c; RAISE NOTICE '% %', c IS NULL, c IS NOT NULL;
+  SELECT 1 AS x, 'a'::text AS y INTO d; RAISE NOTICE '% % % %', c = d, c IS DISTINCT FROM d, c < d, c::text;
+  IF c IS NOT NULL THEN RAISE NOTICE 'found'; END IF;
+  SELECT 1 AS x INTO c WHERE false; IF c IS NULL THEN RAISE NOTICE 'not found'; END IF;
+  FOR c IN SELECT v.x, w.y FROM (VALUES (1), (2)) v(x) LEFT JOIN (VALUES (2, 'two')) w(x, y) USING (x) ORDER BY 1 LOOP RAISE NOTICE '% %', c, c IS NOT NULL; END LOOP;
+END $$;
