@@ -240,6 +240,16 @@ class Relation:
     def column(self, name: str) -> Column | None:
         return next((column for column in self.columns if column.name == name), None)
 
+    def check(self, name: str | None) -> Check | None:
+        return next((check for check in self.checks if check.name == name), None)
+
+    def foreign_key(self, name: str) -> ForeignKey | None:
+        return next((key for key in self.foreign_keys if key.name == name), None)
+
+    def key_constraint(self, name: str) -> Index | None:
+        """Return the index of the PRIMARY KEY or UNIQUE constraint with this name, or None."""
+        return next((index for index in self.indexes if index.constraint and index.name == name), None)
+
     def numbered(self, attnum: int) -> Column | None:
         """Return the live column with this number, or None."""
         return next((column for column in self.columns if column.attnum == attnum), None)

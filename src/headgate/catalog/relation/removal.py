@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from headgate.catalog import constraint
 from headgate.catalog.physical import Cursor, delete, rows, run, update
-from headgate.catalog.relation import attribute, foreign_key
+from headgate.catalog.relation import attribute
 from headgate.catalog.relation.relation import Relation
-from headgate.errors import PostgresError
 
 _ROWS = (
     ("pg_attribute", "attrelid"), ("pg_attrdef", "adrelid"), ("pg_index", "indexrelid"), ("pg_inherits", "inhrelid"),
@@ -104,22 +103,3 @@ def drop_index(cursor: Cursor, relation: Relation, index: int) -> None:
 def drop_check(cursor: Cursor, relation: Relation, oid: int) -> None:
     constraint.delete(cursor, relation.database, "oid = ?", [oid])
     run(cursor, "UPDATE hg.pg_class SET relchecks = relchecks - 1 WHERE dbid = ? AND oid = ?", [relation.database, relation.oid])
-
-
-def drop_constraint(cursor: Cursor, relation: Relation, name: str, *, missing_ok: bool = False) -> bool:
-    """Drop a constraint. If it does not exist, raise 42704, or return False with `missing_ok`."""
-    check = next((candidate for candidate in relation.checks if candidate.name == name), None)
-    if check is not None:
-        drop_check(cursor, relation, check.oid)
-        return True
-    index = next((candidate for candidate in relation.indexes if candidate.constraint and candidate.name == name), None)
-    if index is not None:
-        drop_index(cursor, relation, index.oid)
-        return True
-    key = next((candidate for candidate in relation.foreign_keys if candidate.name == name), None)
-    if key is not None:
-        foreign_key.drop(cursor, relation.database, key.oid)
-        return True
-    if missing_ok:
-        return False
-    raise PostgresError("42704", f'constraint "{name}" of relation "{relation.name}" does not exist')

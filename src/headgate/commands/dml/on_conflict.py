@@ -293,7 +293,7 @@ def _indexed(node: pb.Node, relation: Relation, name: str, place: str) -> Expres
 
 
 def _constraint(name: str, relation: Relation) -> Index:
-    index = next((candidate for candidate in relation.indexes if candidate.constraint and candidate.name == name), None)
+    index = relation.key_constraint(name)
     if index is None:
         raise PostgresError("42704", f'constraint "{name}" for table "{relation.name}" does not exist')
     return index

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.physical import Cursor, update
-from headgate.catalog.relation import attribute, inheritance, partition, removal
+from headgate.catalog.relation import attribute, foreign_key, inheritance, partition, removal
 from headgate.catalog.relation import constraint as constraints
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.constraint import NewCheck
@@ -223,7 +223,7 @@ def add_check(alteration: Alteration, check: Check) -> None:
         raise PostgresError(INVALID_TABLE, "constraint must be added to child tables too")
     for child in children:
         child.refresh()
-        own = next((candidate for candidate in child.relation.checks if candidate.name == check.name), None)
+        own = child.relation.check(check.name)
         if own is not None:
             _merge_check(child, own, check)
             continue
@@ -240,7 +240,7 @@ def merge_own_check(alteration: Alteration, new: NewCheck) -> bool:
     A partition cannot have it as its own.
     """
     relation = alteration.relation
-    existing = next((check for check in relation.checks if check.name == new.name), None)
+    existing = relation.check(new.name)
     if existing is None or relation.parent or existing.expression != new.expression:
         return False
     count, is_local = inheritance.check_origin(alteration.cursor, relation, existing.name)
@@ -282,21 +282,25 @@ def set_not_null(alteration: Alteration, name: str) -> None:
         attribute.set_not_null(child.cursor, child.relation, column.attnum, not_null=True)
 
 
-def drop_constraint(alteration: Alteration, name: str, *, missing_ok: bool) -> bool:
+def drop_constraint(alteration: Alteration, name: str) -> bool:
     """Drop a constraint, in the tables below as well if they do not have it otherwise. Return whether it existed."""
     relation, cursor = alteration.relation, alteration.cursor
-    index = next((candidate for candidate in relation.indexes if candidate.constraint and candidate.name == name), None)
+    index, key, check = relation.key_constraint(name), relation.foreign_key(name), relation.check(name)
     if index is not None:
         partition_index.drop(cursor, relation, index.oid)
-        return True
-    check = next((candidate for candidate in relation.checks if candidate.name == name), None)
-    for child in alteration.children(even_only=True) if check is not None and not check.no_inherit else ():
-        count, is_local = inheritance.check_origin(cursor, child.relation, name)
-        if count == 1 and not is_local and not alteration.only:
-            drop_constraint(child, name, missing_ok=True)
-        else:
-            inheritance.set_check_origin(cursor, child.relation, name, (count - 1, is_local or alteration.only))
-    return removal.drop_constraint(cursor, relation, name, missing_ok=missing_ok)
+    elif key is not None:
+        foreign_key.drop(cursor, relation.database, key.oid)
+    elif check is not None:
+        for child in () if check.no_inherit else alteration.children(even_only=True):
+            count, is_local = inheritance.check_origin(cursor, child.relation, name)
+            if count == 1 and not is_local and not alteration.only:
+                drop_constraint(child, name)
+            else:
+                inheritance.set_check_origin(cursor, child.relation, name, (count - 1, is_local or alteration.only))
+        removal.drop_check(cursor, relation, check.oid)
+    else:
+        return False
+    return True
 
 
 def renamed(transaction: Transaction, relation: Relation) -> None:

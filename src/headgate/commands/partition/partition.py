@@ -273,7 +273,7 @@ def check_constraints(parent: Relation, child: Relation) -> None:
     for check in parent.checks:
         if check.no_inherit:
             continue
-        own = next((candidate for candidate in child.checks if candidate.name == check.name), None)
+        own = child.check(check.name)
         if own is None:
             raise PostgresError("42804", f'child table is missing constraint "{check.name}"')
         if own.expression != check.expression:

@@ -162,7 +162,7 @@ def _attnums(relation: Relation, column_names: tuple[str, ...] | None, generated
     for name in column_names:
         if name in SYSTEM_COLUMNS:
             raise PostgresError("42P10", f'cannot use system column "{name}" in publication column list')
-        column = next((candidate for candidate in relation.columns if candidate.name == name), None)
+        column = relation.column(name)
         if column is None:
             raise PostgresError("42703", f'column "{name}" of relation "{relation.name}" does not exist')
         if column.generated and not generated:

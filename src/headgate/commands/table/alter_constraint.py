@@ -15,7 +15,7 @@ from headgate.catalog.relation import constraint as constraints
 from headgate.catalog.relation import foreign_key as foreign_keys
 from headgate.catalog.relation import index as indexes
 from headgate.catalog.relation import relation as relations
-from headgate.catalog.relation.relation import ForeignKey
+from headgate.catalog.relation.relation import ForeignKey, Relation
 from headgate.commands import dependency
 from headgate.commands.partition import alter_partition, partition_index
 from headgate.commands.table import foreign_key, rewrite_table, table_definition
@@ -73,7 +73,7 @@ def add_check(alteration: Alteration, check: constraints.NewCheck) -> None:
 
 def drop_constraint(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     relation, cursor, context = alteration.relation, alteration.cursor, alteration.session.context
-    index = next((candidate for candidate in relation.indexes if candidate.constraint and candidate.name == command.name), None)
+    index = relation.key_constraint(command.name)
     if index is not None:
         subject = f"constraint {index.name} on {dependency.shown(cursor, context, relation)}"
         dependants = dependency.of_index(cursor, context, relation, index)
@@ -81,31 +81,31 @@ def drop_constraint(alteration: Alteration, command: pb.AlterTableCmd) -> None:
             alteration.transaction, dependants, [subject], alteration.session.notices, cascade=command.behavior == pb.DROP_CASCADE
         )
         alteration.refresh()
-    key = next((candidate for candidate in relation.foreign_keys if candidate.name == command.name), None)
+    key = relation.foreign_key(command.name)
     if key is not None:  # its triggers are dropped
         target = relations.get(cursor, relation.database, key.target)
         alteration.session.deferral.refuse_waiting(cursor, target, "ALTER TABLE")
     if command.name in foreign_keys.clones_of(cursor, relation):
         raise PostgresError("42P16", f'cannot drop inherited constraint "{command.name}" of relation "{relation.name}"')
-    is_dropped = alter_partition.drop_constraint(alteration, command.name, missing_ok=command.missing_ok)
-    if not is_dropped:
-        alteration.session.notices.notice(f'constraint "{command.name}" of relation "{relation.name}" does not exist, skipping')
+    if not alter_partition.drop_constraint(alteration, command.name):
+        alteration.session.notices.skip(_missing(relation, command.name), allowed=command.missing_ok)
 
 
 def _foreign_key(alteration: Alteration, name: str) -> ForeignKey:
     relation = alteration.relation
-    key = next((candidate for candidate in relation.foreign_keys if candidate.name == name), None)
+    key = relation.foreign_key(name)
     clone = foreign_keys.clones_of(alteration.cursor, relation).get(name) if key is None else None
     if clone is not None:
         raise _derived(alteration, name, clone)
     if key is None:
-        other_names = [constraint.name for constraint in relation.checks] + [
-            constraint.name for constraint in relation.indexes if constraint.constraint
-        ]
-        if name in other_names:
+        if relation.check(name) is not None or relation.key_constraint(name) is not None:
             raise PostgresError("42809", f'constraint "{name}" of relation "{relation.name}" is not a foreign key constraint')
-        raise PostgresError("42704", f'constraint "{name}" of relation "{relation.name}" does not exist')
+        raise _missing(relation, name)
     return key
+
+
+def _missing(relation: Relation, name: str) -> PostgresError:
+    return PostgresError("42704", f'constraint "{name}" of relation "{relation.name}" does not exist')
 
 
 def alter_constraint(alteration: Alteration, command: pb.AlterTableCmd) -> None:
@@ -137,7 +137,7 @@ def _derived(alteration: Alteration, name: str, clone: int) -> PostgresError:
 def validate_constraint(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     """Execute VALIDATE CONSTRAINT, also for the partitions."""
     relation = alteration.relation
-    check = next((candidate for candidate in relation.checks if candidate.name == command.name), None)
+    check = relation.check(command.name)
     if check is not None:
         if check.validated:
             return
@@ -149,7 +149,7 @@ def validate_constraint(alteration: Alteration, command: pb.AlterTableCmd) -> No
         for child in children:
             validate_constraint(child, command)
         return
-    if any(index.constraint and index.name == command.name for index in relation.indexes):
+    if relation.key_constraint(command.name) is not None:
         raise PostgresError("42809", f'constraint "{command.name}" of relation "{relation.name}" is not a foreign key or check constraint')
     key = _foreign_key(alteration, command.name)
     if not key.validated:
