@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from headgate.catalog import physical
 from headgate.catalog.physical import Cursor, run
 from headgate.catalog.security.rights import one, rows
+from headgate.catalog.security.role import memberships
 from headgate.errors import PostgresError, existing
 
 LETTERS = {
@@ -163,21 +164,11 @@ EVERYBODY = RoleRights("public", 0, superuser=False, roles=frozenset(), names=fr
 
 def role(cursor: Cursor, name: str) -> RoleRights:
     """Return a role with all roles whose privileges it inherits (has_privs_of_role). Raise 42704 if the role does not exist."""
-    roles = {oid: (own, superuser, inherit) for oid, own, superuser, inherit in rows(
-        cursor, "SELECT oid, rolname, rolsuper, rolinherit FROM hg.pg_authid")}  # fmt: skip
-    oid = existing(next((role_oid for role_oid, (role_name, _, _) in roles.items() if role_name == name), None), "42704", f'role "{name}"')
-    edges = rows(cursor, "SELECT member, roleid FROM hg.pg_auth_members")
-    role_oids, pending = {oid}, [oid]
-    while pending:
-        current = pending.pop()
-        if not roles.get(current, ("", False, True))[2]:
-            continue
-        for member, granted in edges:
-            if member == current and granted not in role_oids:
-                role_oids.add(granted)
-                pending.append(granted)
-    names = frozenset(roles[role_oid][0] for role_oid in role_oids if role_oid in roles)
-    return RoleRights(name, oid, bool(roles[oid][1]), frozenset(role_oids), names)
+    own = one(cursor, "SELECT oid, rolsuper FROM hg.pg_authid WHERE rolname = ?", [name])
+    oid, superuser = existing(own, "42704", f'role "{name}"')
+    role_oids = frozenset(memberships(cursor, oid, inherited=True))
+    names = rows(cursor, "SELECT oid, rolname FROM hg.pg_authid")
+    return RoleRights(name, oid, superuser, role_oids, frozenset(role_name for role_oid, role_name in names if role_oid in role_oids))
 
 
 def role_name(cursor: Cursor, oid: int) -> str:

@@ -113,9 +113,10 @@ def admins(cursor: Cursor, role: int) -> set[int]:
     return {member for (member,) in rows(cursor, "SELECT member FROM hg.pg_auth_members WHERE roleid = ? AND admin_option", [role])}
 
 
-def memberships(cursor: Cursor, oid: int) -> set[int]:
-    """Return the oids of the roles whose privileges a role has: itself and all that it is a member of, at any depth."""
-    edges = rows(cursor, "SELECT member, roleid FROM hg.pg_auth_members")
+def memberships(cursor: Cursor, oid: int, *, inherited: bool = False) -> set[int]:
+    """Return the oids of a role and of all that it is a member of, at any depth. `inherited`: only those whose privileges it inherits."""
+    condition = " JOIN hg.pg_authid a ON a.oid = m.member AND a.rolinherit" if inherited else ""
+    edges = rows(cursor, f"SELECT m.member, m.roleid FROM hg.pg_auth_members m{condition}")
     role_oids, open_ = {oid}, [oid]
     while open_:
         at = open_.pop()
