@@ -400,10 +400,11 @@ def _moved(new_function: UserFunction, session: Session, word: str) -> CommandRe
 def change_owner(node: pb.AlterOwnerStmt, session: Session) -> CommandResult:
     word = ROUTINES[node.object_type]
     cursor, context = session.begin_statement().cursor, session.context
-    function = _owned(unwrap(node.object), session, word)
     name, owner = privilege.new_owner(cursor, context, node.newowner)
-    if not context.superuser:
-        privilege.check_member(cursor, context.user, name)
+    function = named(unwrap(node.object), session, cursor, word)
+    assert function is not None
+    if owner != function.owner and not context.superuser:
+        privilege.check_may_give(cursor, context.user, function.owner, word, function.name, name)
         privilege.check_create_in_schema(cursor, name, context.database, function.namespace)
     acl.give(cursor, "pg_proc", function.oid, owner, context.database)
     return CommandResult(f"ALTER {word.upper()}")

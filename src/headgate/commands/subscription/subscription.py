@@ -529,9 +529,11 @@ def change_owner(node: pb.AlterOwnerStmt, session: Session) -> CommandResult:
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     new_owner, oid = privilege.new_owner(cursor, context, node.newowner)
-    subscription = _find_owned(session, transaction, unwrap(node.object).sval)
+    subscription = subscriptions.get(cursor, context.database, unwrap(node.object).sval)
     if oid != subscription.owner:
+        privilege.check_owner(cursor, context.user, subscription.owner, "subscription", subscription.name)
         privilege.check_subscription_owner(cursor, subscription.name, new_owner)
+    transaction.catalog.lock_object("pg_subscription", subscription.oid)
     subscriptions.change(cursor, subscription.oid, owner=oid)
     session.after_commit(session.parts.launcher.wake)
     return CommandResult("ALTER SUBSCRIPTION")

@@ -121,7 +121,11 @@ def change_owner(node: pb.AlterOwnerStmt, session: Session) -> CommandResult:
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     owner, oid = privilege.new_owner(cursor, context, node.newowner)
-    type_row = _altered(node, session)
+    type_row = find(unwrap(node.object).items, session, cursor)
+    assert type_row is not None
+    if oid != type_row.owner:
+        _check_type_owner(type_row, session, cursor)
+    _refuse_special(type_row, "cannot alter")
     if oid != type_row.owner and not privilege.is_superuser(cursor, context.user):
         privilege.check_member(cursor, context.user, owner)
         privilege.check_create_in_schema(cursor, owner, context.database, type_row.namespace)
