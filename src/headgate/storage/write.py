@@ -338,7 +338,7 @@ def on_other_state(table: DeltaTable, state: TableState, target: TableState, act
         deleted = np.union1d(deletion_vector.read(table.path, target.files[path].get("deletionVector")), np.setdiff1d(after, before))
         if not file_action.is_emptied(target.files[path], len(deleted)):
             vectors[path] = deleted
-    described = deletion_vector.write(table.path, vectors) if vectors else {}
+    described = deletion_vector.write(table.path, vectors)
     return converted + [file_action.marked(target.files[path], described[path]) for path in vectors]
 
 
@@ -372,5 +372,5 @@ def mark_deleted(table: DeltaTable, state: TableState, gone: Positions) -> list[
             vectors[path] = deleted
     if not state.has_vectors:
         return actions + copy_on_write.left(table, state, vectors)
-    described = deletion_vector.write(table.path, vectors) if vectors else {}
+    described = deletion_vector.write(table.path, vectors)
     return actions + [file_action.marked(state.files[path], described[path]) for path in vectors]

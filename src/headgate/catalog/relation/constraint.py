@@ -13,7 +13,7 @@ from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.object_name import free_name, require_free
 from headgate.catalog.relation.pretty import pretty
 from headgate.catalog.relation.relation import Relation
-from headgate.errors import PostgresError
+from headgate.errors import PostgresError, existing
 
 
 @dataclass(frozen=True)
@@ -64,13 +64,12 @@ def rename_constraint(cursor: Cursor, relation: Relation, name: str, new_name: s
         " WHERE dbid = ? AND conrelid = ? AND conname = ?",
         [relation.database, relation.oid, name],
     )
-    if row is None:
-        raise PostgresError("42704", f'constraint "{name}" for table "{relation.name}" does not exist')
-    if row[1]:
+    oid, index = existing(row, "42704", f'constraint "{name}" for table "{relation.name}"')
+    if index:
         require_free(cursor, relation.database, relation.namespace_oid, new_name)
-        update(cursor, "pg_class", {"dbid": relation.database, "oid": row[1]}, relname=new_name)
+        update(cursor, "pg_class", {"dbid": relation.database, "oid": index}, relname=new_name)
     require_unused(cursor, relation, new_name)
-    update(cursor, "pg_constraint", {"dbid": relation.database, "oid": row[0]}, conname=new_name)
+    update(cursor, "pg_constraint", {"dbid": relation.database, "oid": oid}, conname=new_name)
 
 
 def rename_of_index(cursor: Cursor, index: Relation, name: str) -> None:

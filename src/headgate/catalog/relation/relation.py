@@ -18,7 +18,7 @@ from headgate.catalog.physical import Cursor, rows
 from headgate.catalog.relation import object_name
 from headgate.catalog.relation.relation_kind import TABLE_KINDS, RelationKind
 from headgate.catalog.relation.replica_identity import ReplicaIdentity
-from headgate.errors import PostgresError
+from headgate.errors import PostgresError, existing
 from headgate.settings.definition import read_bool
 from headgate.types import registry
 
@@ -239,6 +239,9 @@ class Relation:
 
     def column(self, name: str) -> Column | None:
         return next((column for column in self.columns if column.name == name), None)
+
+    def existing_column(self, name: str, *, location: int = -1) -> Column:
+        return existing(self.column(name), "42703", f'column "{name}" of relation "{self.name}"', location=location)
 
     def check(self, name: str | None) -> Check | None:
         return next((check for check in self.checks if check.name == name), None)

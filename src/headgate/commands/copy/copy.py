@@ -31,7 +31,7 @@ from headgate.commands.query.planner import Planner
 from headgate.commands.result import CopyIn, CopyOut, CopyProgress
 from headgate.commands.session import Session
 from headgate.commands.trigger.statement import firing_triggers
-from headgate.errors import PostgresError, existing, not_supported
+from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder
 from headgate.expression.binding.coercion import to_boolean
 from headgate.expression.node import ColumnRef, TypeRef, walk
@@ -84,7 +84,7 @@ def columns_of(node: pb.CopyStmt, relation: Relation) -> list[Column]:
         return [column for column in relation.columns if column.generated is None]
     columns = []
     for name in names.strings(node.attlist):
-        column = existing(relation.column(name), "42703", f'column "{name}" of relation "{relation.name}"')
+        column = relation.existing_column(name)
         if column.generated is not None:
             raise PostgresError("42P10", f'column "{name}" is a generated column', detail="Generated columns cannot be used in COPY.")
         if column in columns:

@@ -18,7 +18,7 @@ from headgate.commands.function import definition
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.commands.type import user_type
-from headgate.errors import PostgresError, existing, not_supported
+from headgate.errors import PostgresError, not_supported
 from headgate.sql import names
 from headgate.sql.parser import unwrap
 from headgate.types import registry
@@ -61,7 +61,7 @@ def _object(node: pb.CommentStmt, session: Session, cursor: Cursor) -> tuple[int
         case pb.OBJECT_COLUMN:
             relation = _relation(list(target.items)[:-1], session, cursor)
             name = unwrap(list(target.items)[-1]).sval
-            column = existing(relation.column(name), "42703", f'column "{name}" of relation "{relation.name}"')
+            column = relation.existing_column(name)
             return _RELATION, relation.oid, column.attnum, False
         case pb.OBJECT_TABCONSTRAINT | pb.OBJECT_TRIGGER | pb.OBJECT_POLICY:
             return _on_table(node, session, cursor)

@@ -83,8 +83,7 @@ def _workers(option: Option) -> int:
 def _check_columns(relation: Relation, columns: Sequence[str]) -> None:
     """Raise 42703 or 42701 for a column of ANALYZE that the table does not have, or that is named twice."""
     for index, name in enumerate(columns):
-        if relation.column(name) is None:
-            raise PostgresError("42703", f'column "{name}" of relation "{relation.name}" does not exist')
+        relation.existing_column(name)
         if name in columns[:index]:
             raise PostgresError("42701", f'column "{name}" of relation "{relation.name}" appears more than once')
 

@@ -40,9 +40,7 @@ def set_list(targets: Sequence[pb.Node], planner: Planner, relation: Relation, s
     parts: set[str] = set()
     for target, source in _bind_targets(targets, planner, scope, context):
         bound = source
-        column = relation.column(target.name)
-        if column is None:
-            raise PostgresError("42703", f'column "{target.name}" of relation "{relation.name}" does not exist', location=target.location)
+        column = relation.existing_column(target.name, location=target.location)
         if target.name in values and not (target.indirection and target.name in parts):
             raise PostgresError("42601", f'multiple assignments to same column "{target.name}"')
         if target.indirection:

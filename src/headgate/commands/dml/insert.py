@@ -207,11 +207,7 @@ def target_columns(node: pb.InsertStmt, relation: Relation, *, parts: bool = Fal
     whole: set[Column] = set()
     for item in node.cols:
         target_node = unwrap(item)
-        column = relation.column(target_node.name)
-        if column is None:
-            raise PostgresError(
-                "42703", f'column "{target_node.name}" of relation "{relation.name}" does not exist', location=target_node.location
-            )
+        column = relation.existing_column(target_node.name, location=target_node.location)
         if target_node.indirection and not parts:
             raise not_supported("assigning to a part of a column is not supported", location=target_node.location)
         if column in whole or (column in columns and not target_node.indirection):

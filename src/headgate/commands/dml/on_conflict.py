@@ -293,10 +293,7 @@ def _indexed(node: pb.Node, relation: Relation, name: str, place: str) -> Expres
 
 
 def _constraint(name: str, relation: Relation) -> Index:
-    index = relation.key_constraint(name)
-    if index is None:
-        raise PostgresError("42704", f'constraint "{name}" for table "{relation.name}" does not exist')
-    return index
+    return existing(relation.key_constraint(name), "42704", f'constraint "{name}" for table "{relation.name}"')
 
 
 def _arbiters(node: pb.InsertStmt, writer: NewRows) -> list[Index]:

@@ -162,9 +162,7 @@ def _attnums(relation: Relation, column_names: tuple[str, ...] | None, generated
     for name in column_names:
         if name in SYSTEM_COLUMNS:
             raise PostgresError("42P10", f'cannot use system column "{name}" in publication column list')
-        column = relation.column(name)
-        if column is None:
-            raise PostgresError("42703", f'column "{name}" of relation "{relation.name}" does not exist')
+        column = relation.existing_column(name)
         if column.generated and not generated:
             raise PostgresError("42P10", f'cannot use generated column "{name}" in publication column list')
         if column.attnum in numbers:

@@ -217,7 +217,7 @@ def _relation_target(cursor: Cursor, relation: Relation, kind: str) -> GrantObje
 
 
 def _column_target(cursor: Cursor, relation: Relation, name: str) -> GrantObject:
-    column = existing(relation.column(name), "42703", f'column "{name}" of relation "{relation.name}"')
+    column = relation.existing_column(name)
     parameters = (relation.database, relation.oid, column.attnum)
     where = "dbid IN (0, ?) AND attrelid = ? AND attnum = ?"
     row = one(cursor, f"SELECT attacl FROM hg.pg_attribute WHERE {where}", list(parameters))

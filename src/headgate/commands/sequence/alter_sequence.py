@@ -98,16 +98,15 @@ def own(cursor: Cursor, session: Session, relation: Relation, parts: Sequence[st
         raise PostgresError("42601", "invalid OWNED BY option", hint="Specify OWNED BY table.column or OWNED BY NONE.")
     *path, column_name = parts
     schema = path[-2] if len(path) > 1 else None
-    table = relations.lookup(cursor, relation.database, schema, path[-1], lookup.search_path(cursor, session.context))
-    if table is None:
-        raise PostgresError("42P01", f'relation "{".".join(path)}" does not exist')
+    found = relations.lookup(cursor, relation.database, schema, path[-1], lookup.search_path(cursor, session.context))
+    table = existing(found, "42P01", f'relation "{".".join(path)}"')
     if table.kind not in TABLE_KINDS | {RelationKind.VIEW, RelationKind.FOREIGN_TABLE}:
         raise PostgresError("42809", f'sequence cannot be owned by relation "{table.name}"')
     if table.owner != relation.owner:
         raise PostgresError("55000", "sequence must have same owner as table it is linked to")
     if table.namespace_oid != relation.namespace_oid:
         raise PostgresError("55000", "sequence must be in same schema as table it is linked to")
-    column = existing(table.column(column_name), "42703", f'column "{column_name}" of relation "{table.name}"')
+    column = table.existing_column(column_name)
     _disown(cursor, relation)
     sequence.own(cursor, relation.database, relation.oid, table.oid, column.attnum, identity=False)
 

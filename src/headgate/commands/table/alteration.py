@@ -36,12 +36,9 @@ class Alteration:
 
     def column(self, name: str, verb: str = "alter") -> Column:
         """Return the live column with this name. Raise 42703, or 0A000 `cannot drop system column "ctid"`."""
-        live_column = self.relation.column(name)
-        if live_column is None:
-            if name in SYSTEM_COLUMNS:
-                raise PostgresError("0A000", f'cannot {verb} system column "{name}"')
-            raise PostgresError("42703", f'column "{name}" of relation "{self.relation.name}" does not exist')
-        return live_column
+        if name in SYSTEM_COLUMNS:
+            raise PostgresError("0A000", f'cannot {verb} system column "{name}"')
+        return self.relation.existing_column(name)
 
     def child(self, relation: Relation) -> Alteration:
         """Return the same statement on a partition or child, with the tables below it."""

@@ -15,7 +15,7 @@ from headgate.catalog.security.policy import ALL, DELETE, INSERT, SELECT, UPDATE
 from headgate.commands import dependency, lookup, privilege, stored_expression
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
-from headgate.errors import PostgresError
+from headgate.errors import PostgresError, existing
 from headgate.expression.binding import binder
 from headgate.expression.deparsing import deparse
 from headgate.sql import names
@@ -99,9 +99,7 @@ def _check_new(cursor: Cursor, relation: Relation, name: str) -> None:
 
 def _get(cursor: Cursor, relation: Relation, name: str) -> Policy:
     policy = next((candidate for candidate in of_relation(cursor, relation.database, relation.oid) if candidate.name == name), None)
-    if policy is None:
-        raise PostgresError("42704", f'policy "{name}" for table "{relation.name}" does not exist')
-    return policy
+    return existing(policy, "42704", f'policy "{name}" for table "{relation.name}"')
 
 
 def _table(node: ParseNode, session: Session, cursor: Cursor) -> Relation:

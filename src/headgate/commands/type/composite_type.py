@@ -24,7 +24,7 @@ from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.commands.table import table_definition
 from headgate.commands.type import user_type
-from headgate.errors import PostgresError, existing, not_supported
+from headgate.errors import PostgresError, not_supported
 from headgate.expression.spark import domain
 from headgate.sql import names, statement
 from headgate.sql.parser import unwrap
@@ -92,7 +92,7 @@ def rename_attribute(node: pb.RenameStmt, session: Session) -> CommandResult:
     transaction.catalog.lock_object("pg_type", composite.oid)
     _refuse_use(session, composite)
     relation = relations.get(cursor, session.context.database, composite.relation)
-    attribute.rename_column(cursor, relation, _attribute(relation, node.subname).attnum, node.newname)
+    attribute.rename_column(cursor, relation, relation.existing_column(node.subname).attnum, node.newname)
     user_type.changed(session)
     return CommandResult("ALTER TYPE")
 
@@ -111,10 +111,6 @@ def _find_owned(name: pb.RangeVar, session: Session, cursor: Cursor) -> TypeRow:
     return composite
 
 
-def _attribute(relation: Relation, name: str) -> Column:
-    return existing(relation.column(name), "42703", f'column "{name}" of relation "{relation.name}"')
-
-
 def _add(relation: Relation, element: pb.ColumnDef, type_row: TypeRow, session: Session) -> None:
     transaction = session.begin_statement()
     [column] = _columns([pb.Node(column_def=element)], relation.name, session)
@@ -127,7 +123,7 @@ def _drop(relation: Relation, command: pb.AlterTableCmd, session: Session) -> No
         message = f'column "{command.name}" of relation "{relation.name}" does not exist, skipping'
         session.notices.notice(message, sqlstate="00000")
         return
-    removal.drop_column(session.begin_statement().cursor, relation, _attribute(relation, command.name).attnum)
+    removal.drop_column(session.begin_statement().cursor, relation, relation.existing_column(command.name).attnum)
 
 
 def _alter(relation: Relation, command: pb.AlterTableCmd, type_row: TypeRow, session: Session) -> None:
@@ -135,7 +131,7 @@ def _alter(relation: Relation, command: pb.AlterTableCmd, type_row: TypeRow, ses
     element = pb.ColumnDef()
     element.CopyFrom(unwrap(getattr(command, "def")))
     element.colname = command.name
-    attnum = _attribute(relation, command.name).attnum
+    attnum = relation.existing_column(command.name).attnum
     [column] = _columns([pb.Node(column_def=element)], relation.name, session)
     _refuse_itself(column, type_row)
     attribute.set_type(cursor, relation, attnum, column.type_oid, column.typmod, column.collation, column.dimensions)

@@ -306,8 +306,7 @@ def pg_replication_origin_advance(session: ClientSession, node_name: str, lsn: L
 def pg_replication_origin_progress(session: ClientSession, node_name: str, flush: bool = False) -> Lsn | None:
     """Return the progress of an origin, or NULL if it has none. Raise 42704 if the origin does not exist."""
     cursor = session.begin_statement().cursor
-    if origins.find(cursor, node_name) is None:
-        raise PostgresError("42704", f'replication origin "{node_name}" does not exist')
+    _origin(cursor, node_name)
     progress = origins.progress(cursor, node_name)
     return None if progress is None else progress.remote_lsn
 

@@ -44,10 +44,7 @@ def _type(type_name: pb.TypeName) -> int:
     names = [parser.unwrap(part).sval for part in type_name.names]
     array = "[]" if type_name.array_bounds else ""
     schema, name = (names[0] if len(names) > 1 else None), names[-1]
-    known_type = registry.known().find_name(name + array, schema)
-    if known_type is None:
-        raise PostgresError("42704", f'type "{name}" does not exist', location=type_name.location)
-    return known_type.oid
+    return existing(registry.known().find_name(name + array, schema), "42704", f'type "{name}"', location=type_name.location).oid
 
 
 def execute(session: ClientSession, node: pb.ExecuteStmt, text: str) -> str | ResultSet:

@@ -273,7 +273,7 @@ class Rewritten:
         """
         sources = self.sources if now is None else [now.files[add["path"]] for add in self.sources]
         deleted = self._deleted_since(sources)
-        vectors = deletion_vector.write(self.table.path, deleted) if deleted else {}
+        vectors = deletion_vector.write(self.table.path, deleted)
         added = {add["path"]: add for add in self.added if add is not None}
         emptied = {path for path, rows in deleted.items() if len(rows) == file_action.records(added[path])}
         return [

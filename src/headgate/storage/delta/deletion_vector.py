@@ -185,7 +185,9 @@ def without(batches: Iterable[pa.RecordBatch], deleted: Rows) -> Iterator[pa.Rec
 
 
 def write(table: DataPath, vectors: Mapping[str, Rows]) -> dict[str, DeletionVector]:
-    """Write the vectors of several data files to one new file. Return the `deletionVector` of each by the data file's path."""
+    """Write the vectors of several data files, if any, to one new file. Return the `deletionVector` of each by the data file's path."""
+    if not vectors:
+        return {}
     name = uuid.uuid4()
     body = bytearray([1])
     described: dict[str, DeletionVector] = {}

@@ -24,7 +24,7 @@ from headgate.catalog.session import SessionContext
 from headgate.commands import lookup, privilege
 from headgate.commands.session import Session
 from headgate.commands.transaction import read_only
-from headgate.errors import PostgresError
+from headgate.errors import PostgresError, existing
 from headgate.expression import rewriting
 from headgate.expression.node import ColumnRef, Const, Expression, FuncExpr, TypeRef, walk
 from headgate.storage.transaction.transaction import Transaction
@@ -69,9 +69,7 @@ def alone(default: str | None) -> str | None:
 def _find_sequence(cursor: Cursor, context: SessionContext, name: str) -> Relation:
     schema, own = sequences.split_name(name)
     sequence = relations.lookup(cursor, context.database, schema, own, lookup.search_path(cursor, context))
-    if sequence is None:
-        raise PostgresError("42P01", f'relation "{name}" does not exist')
-    return sequence
+    return existing(sequence, "42P01", f'relation "{name}"')
 
 
 # ---- the numbers ----------------------------------------------------------------------------------------------------------
