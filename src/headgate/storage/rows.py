@@ -18,11 +18,13 @@ import pyarrow.parquet as pq
 
 from headgate.storage.delta import array_column, deletion_vector, file_action, parquet
 from headgate.storage.delta.table_state import TableState
+from headgate.storage.kept_files import KeptFiles
 from headgate.storage.location import data_location
 from headgate.storage.location.data_location import DataPath
 from headgate.storage.spark.internals import arrow_schema
 
 PIECE_ROWS = 16_384
+_KEPT = KeptFiles()
 
 
 def read(table: DataPath, state: TableState, most: int | None = None) -> Iterator[tuple[str, pa.Table, pa.Array]]:
@@ -35,8 +37,11 @@ def read(table: DataPath, state: TableState, most: int | None = None) -> Iterato
         data_location.fetch(file_action.files_of(table, ({"add": add} for add in state.files.values())))
     for name, add in state.files.items():
         deleted = deletion_vector.read(table, add.get("deletionVector"))
-        with parquet.opened(table / unquote(name)) as file:
-            rows = file.read() if most is None else _head(file, most, deleted)
+        if most is None:
+            rows = _KEPT.rows(table / unquote(name))
+        else:
+            with parquet.opened(table / unquote(name)) as file:
+                rows = _head(file, most, deleted)
         numbers = np.arange(rows.num_rows, dtype=np.int64)
         if len(deleted):  # may include rows that were not read
             numbers = np.setdiff1d(numbers, deleted, assume_unique=True)

@@ -68,11 +68,15 @@ class Statistics:
 
 
 @contextlib.contextmanager
-def opened(path: DataPath) -> Iterator[pq.ParquetFile]:
-    """Open a file of a table for reading, verifying the checksum of each page. Raise XX001 if it is damaged."""
+def opened(path: DataPath, *, buffered: bool = True) -> Iterator[pq.ParquetFile]:
+    """Open a file of a table for reading, verifying the checksum of each page. Raise XX001 if it is damaged.
+
+    `buffered`: threads read ahead, which takes longer than to read a small file.
+    """
+    local = data_location.local(path)
     with (
         reading(path),
-        pq.ParquetFile(data_location.local(path), coerce_int96_timestamp_unit="us", page_checksum_verification=True) as file,
+        pq.ParquetFile(local, coerce_int96_timestamp_unit="us", page_checksum_verification=True, pre_buffer=buffered) as file,
     ):
         yield _as_own(file)
 
@@ -84,8 +88,8 @@ class _Converted:
         self._file, self.schema_arrow = file, schema
         self.metadata, self.num_row_groups = file.metadata, file.num_row_groups
 
-    def read(self) -> pa.Table:
-        return self._file.read().cast(self.schema_arrow)
+    def read(self, *, use_threads: bool = True) -> pa.Table:
+        return self._file.read(use_threads=use_threads).cast(self.schema_arrow)
 
     def iter_batches(self, batch_size: int = ROW_GROUP_ROWS, **options: object) -> Iterator[pa.RecordBatch]:
         for batch in self._file.iter_batches(batch_size, **options):
