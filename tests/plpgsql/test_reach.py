@@ -50,12 +50,21 @@ def test_inserts_of_a_trigger_function_are_found(body: str, inserts: list[str] |
         ("SELECT nextval('s') INTO NEW.a;", None),
         ("PERFORM pg_notify('a', 'b');", None),
         ("EXECUTE 'SELECT 1' INTO NEW.a;", None),
-        ("INSERT INTO m VALUES (NEW.a);", None),
+        ("INSERT INTO m VALUES (NEW.a);", ["*m"]),
+        ("UPDATE m SET a = a + 1 WHERE b = NEW.b;", ["*m"]),
+        ("DELETE FROM m USING other WHERE m.b = other.b RETURNING m.a INTO NEW.a;", ["*m", "other"]),
+        ("INSERT INTO m SELECT a FROM other ON CONFLICT DO NOTHING;", ["*m", "other"]),
+        ("UPDATE m SET a = own(b);", None),
+        ("UPDATE m SET a = nextval('s');", None),
+        ("WITH w AS (DELETE FROM m RETURNING a) INSERT INTO other SELECT a FROM w;", None),
+        ("TRUNCATE m;", None),
         ("WITH w AS (DELETE FROM m RETURNING a) SELECT a INTO NEW.a FROM w;", None),
         ("BEGIN SELECT a INTO NEW.a FROM m; EXCEPTION WHEN others THEN NULL; END;", None),
     ],
 )
-def test_tables_that_a_reading_function_reads_are_found(body: str, tables: list[str] | None) -> None:
+def test_tables_that_a_function_reads_and_changes_are_found(body: str, tables: list[str] | None) -> None:
+    """A star marks the changed tables."""
     function = compiled(f"DECLARE r record; BEGIN {body} RETURN NEW; END", "f", (), "trigger", lambda text: text == "record")
-    read = reach.reads(function)
-    assert (None if read is None else [relation.relname for relation in read]) == tables
+    uses = reach.uses(function)
+    named = None if uses is None else [("*" if relation in uses.changed else "") + relation.relname for relation in uses.named]
+    assert named == tables

@@ -7,7 +7,8 @@ Called by `commands.trigger.access`.
     an expression with a subquery                             no
     an expression that calls a function that is not built in  no
     INSERT of one row of plain values                         no, but its rows may be written together (`inserts`)
-    SELECT INTO, PERFORM, a FOR loop over a query             no, but the tables that it reads are known (`reads`)
+    SELECT INTO, PERFORM, a FOR loop over a query             no, but the tables that it reads are known (`uses`)
+    INSERT, UPDATE, DELETE                                    no, but the tables that it reads and changes are known (`uses`)
     other SQL statements, EXECUTE, cursors, CALL              no
     EXCEPTION (a subtransaction)                              no
 """
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from postgast import pg_query_pb2 as pb
 
@@ -27,6 +29,7 @@ from headgate.plpgsql.tree import Sql
 from headgate.sql import names
 from headgate.sql.parser import ParseNode, parse, unwrap, walk
 
+_CHANGING = ("InsertStmt", "UpdateStmt", "DeleteStmt")
 _ACTING = (
     tree.ForQuery, tree.ReturnQuery, tree.Perform, tree.Call, tree.Open, tree.Fetch, tree.Close, tree.EndTransaction,
 )  # fmt: skip
@@ -51,9 +54,18 @@ def inserts(function: tree.Function) -> list[pb.InsertStmt] | None:
     return statements
 
 
-def reads(function: tree.Function) -> list[pb.RangeVar] | None:
-    """Return the relations that a function reads, or None if it may do anything but compute and run queries of named relations."""
-    relations: list[pb.RangeVar] = []
+@dataclass(frozen=True)
+class Uses:
+    """The relations that a function names: all of them, and those that it changes."""
+
+    named: Sequence[pb.RangeVar]
+    changed: Sequence[pb.RangeVar]
+
+
+def uses(function: tree.Function) -> Uses | None:
+    """Return the relations that a function uses, or None if it may do more than compute, query named relations and change their rows."""
+    named: list[pb.RangeVar] = []
+    changed: list[pb.RangeVar] = []
     for part in _parts(function.block):
         if isinstance(part, (tree.Call, tree.Open, tree.Fetch, tree.Close, tree.EndTransaction)) or _is_dynamic(part) or _is_guarded(part):
             return None
@@ -64,10 +76,18 @@ def reads(function: tree.Function) -> list[pb.RangeVar] | None:
         except (PostgresError, ValueError):
             return None
         for statement in statements:
-            if not is_reading(statement.node) or _calls_acting(statement.node):
+            node = statement.node
+            if not (is_reading(node) or _is_changing(node)) or _calls_acting(node):
                 return None
-            relations += [node for node in walk(statement.node) if isinstance(node, pb.RangeVar)]
-    return relations
+            named += [part for part in walk(node) if isinstance(part, pb.RangeVar)]
+            changed += [node.relation] if _is_changing(node) else []
+    return Uses(named, changed)
+
+
+def _is_changing(node: ParseNode) -> bool:
+    """Return whether a statement changes the rows of one relation, and of no other one in its WITH clause."""
+    inside = sum(part.DESCRIPTOR.name in _CHANGING or part.DESCRIPTOR.name == "LockingClause" for part in walk(node))
+    return node.DESCRIPTOR.name in _CHANGING and inside == 1
 
 
 def texts(function: tree.Function) -> list[str] | None:

@@ -38,8 +38,8 @@ class Body:
     prepared: Prepared
     inserts: list[pb.InsertStmt] | None
     """The INSERTs of a function that may be called for many rows at once (`reach.inserts`)."""
-    reads: list[pb.RangeVar] | None
-    """The relations that a function reads if it does not write (`reach.reads`)."""
+    uses: reach.Uses | None
+    """The relations that a function reads and changes, if they are known (`reach.uses`)."""
 
 
 _kept: OrderedDict[object, Body] = OrderedDict()
@@ -60,7 +60,7 @@ def of(function: UserFunction, session: Session, caller: Hashable = None) -> Bod
         return cached
     if same_tree is None:
         compiled = _compiled(function, session)
-        same_tree = Body(compiled, Prepared(), reach.inserts(compiled), reach.reads(compiled))
+        same_tree = Body(compiled, Prepared(), reach.inserts(compiled), reach.uses(compiled))
     function_body = replace(same_tree, prepared=Prepared(same_tree.function.variable_conflict))
     with _lock:
         _kept[of_tree], _kept[of_names] = same_tree, function_body

@@ -52,7 +52,7 @@ class AppliedReferences:
                 if (key.on_delete if event == triggers.DELETE else key.on_update) not in (NO_ACTION, RESTRICT):
                     return None
                 used.add(key.relation)
-        return None if relation.oid in used else (used, set())
+        return None if relation.oid in used else Access(frozenset(used))
 
     @staticmethod
     def _fires(key: ForeignKey, event: int) -> bool:

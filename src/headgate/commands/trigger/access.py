@@ -1,14 +1,19 @@
-"""Determine which tables the functions of triggers read, and into which tables they insert rows.
+"""Determine which tables the functions of triggers read, into which they insert rows, and which they change otherwise.
 
-`firing` uses it to decide whether the triggers can fire for all rows of a statement at once. Row triggers read only OLD and NEW, insert
-rows into other tables, or read other tables. Anything else is unknown (None), and such triggers fire row by row.
+`firing` uses it to decide whether the triggers can fire for all rows of a statement after all of them are written. A row trigger reads only
+OLD and NEW and inserts rows into other tables, which are written together, or it reads and changes other tables, row by row. Anything else
+is unknown (None), and such triggers fire after each row is written.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass
+
+from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Relation
@@ -21,8 +26,21 @@ from headgate.commands.trigger.call import TriggerCalls
 from headgate.plpgsql import reach
 from headgate.types import registry
 
-Access = tuple[set[int], set[int]]
-"""The tables that triggers read, and those into which they insert rows."""
+
+@dataclass(frozen=True)
+class Access:
+    """The tables that triggers use. The rows of `inserted` are written together, those of `changed` by one call after the other."""
+
+    read: frozenset[int] = frozenset()
+    inserted: frozenset[int] = frozenset()
+    changed: frozenset[int] = frozenset()
+
+    @property
+    def all(self) -> frozenset[int]:
+        return self.read | self.inserted | self.changed
+
+    def __or__(self, other: Access) -> Access:
+        return Access(self.read | other.read, self.inserted | other.inserted, self.changed | other.changed)
 
 
 class TriggerAccess:
@@ -31,60 +49,74 @@ class TriggerAccess:
     def __init__(self, calls: TriggerCalls) -> None:
         """Create the object. The functions are examined when they are first needed."""
         self._session, self._relation, self._calls = calls.session, calls.relation, calls
-        self._known_tables: dict[tuple[int, bool], set[int] | None] = {}
+        self._known: dict[int, tuple[Access | None, Access | None]] = {}
 
     def of_event(self, table_triggers: Sequence[Trigger], event: int) -> Access | None:
-        """Return the tables that the row triggers of an event use, or None if they are unknown."""
-        read, inserted = set[int](), set[int]()
+        """Return the tables that the row triggers of an event use, or None if they are unknown or the order of the triggers counts.
+
+        The BEFORE triggers of all rows are called before the AFTER triggers of all rows.
+        """
+        before, after = Access(), Access()
         for trigger in table_triggers:
             if not trigger.kind & event or not trigger.is_row:
                 continue
-            tables = self._inserted(trigger)
-            if tables is not None:
-                inserted |= tables
-            elif (tables := self._read(trigger)) is not None:
-                read |= tables
-            else:
+            inserts, uses = self._of(trigger)
+            access = inserts or uses
+            if access is None:
                 return None
-        return read, inserted
+            if trigger.kind & triggers.BEFORE:
+                before |= access
+            else:
+                after |= access
+        return None if before.changed & after.all or after.changed & before.all else before | after
 
     def reads_rows_only(self, trigger: Trigger) -> bool:
         """Return whether a trigger reads only OLD and NEW, and at most inserts rows into tables without triggers."""
-        return self._inserted(trigger) is not None
+        return self._of(trigger)[0] is not None
 
-    def _inserted(self, trigger: Trigger) -> set[int] | None:
-        """Return the tables into which a trigger inserts rows that may be written together, or None if it does anything else."""
-        return self._tables_of(trigger, reads=False)
+    def _of(self, trigger: Trigger) -> tuple[Access | None, Access | None]:
+        """Return the tables into which a trigger inserts rows, if it does nothing else, and those that it uses otherwise, if known."""
+        known = self._known.get(trigger.oid)
+        if known is None:
+            known = self._known[trigger.oid] = self._inserted(trigger), self._used(trigger)
+        return known
 
-    def _read(self, trigger: Trigger) -> set[int] | None:
-        """Return the tables that a trigger reads, or None if it does anything else, or may see the rows of its own table."""
-        return self._tables_of(trigger, reads=True)
-
-    def _tables_of(self, trigger: Trigger, *, reads: bool) -> set[int] | None:
-        key = trigger.oid, reads
-        if key not in self._known_tables:
-            self._known_tables[key] = self._found_tables(trigger, reads=reads)
-        return self._known_tables[key]
-
-    def _found_tables(self, trigger: Trigger, *, reads: bool) -> set[int] | None:
-        function, function_body, _ = self._calls.function(trigger)
-        inserts = function_body.inserts
-        nodes = function_body.reads if reads else None if inserts is None else [statement.relation for statement in inserts]
-        if nodes is None or (trigger.condition is not None and not reach.is_plain(trigger.condition)):
+    def _inserted(self, trigger: Trigger) -> Access | None:
+        inserts = self._calls.function(trigger)[1].inserts
+        relations = None if inserts is None else self._relations(trigger, [statement.relation for statement in inserts])
+        if relations is None or not all(map(self._takes_rows, relations)):
             return None
-        tables, is_allowed = set[int](), self._is_elsewhere if reads else self._takes_rows
-        with function_call.acting(function, self._session) if nodes else contextlib.nullcontext():
+        return Access(inserted=frozenset(relation.oid for relation in relations))
+
+    def _used(self, trigger: Trigger) -> Access | None:
+        uses = self._calls.function(trigger)[1].uses
+        named = None if uses is None else self._relations(trigger, uses.named)
+        changed = None if uses is None else self._relations(trigger, uses.changed)
+        if named is None or changed is None or not all(map(self._is_elsewhere, named)) or not all(map(self._is_alone, changed)):
+            return None
+        return Access(frozenset(relation.oid for relation in named), changed=frozenset(relation.oid for relation in changed))
+
+    def _relations(self, trigger: Trigger, nodes: Sequence[pb.RangeVar]) -> list[Relation] | None:
+        """Return the relations that a trigger's function names, or None if it names its own table, or its WHEN reads tables."""
+        if trigger.condition is not None and not reach.is_plain(trigger.condition):
+            return None
+        relations = []
+        with function_call.acting(self._calls.function(trigger)[0], self._session) if nodes else contextlib.nullcontext():
             for node in nodes:
                 target = lookup.find(self._session.begin_statement().cursor, self._session.context, node)
-                if target is None or target.oid == self._relation.oid or not is_allowed(target):
+                if target is None or target.oid == self._relation.oid:
                     return None
-                tables.add(target.oid)
-        return tables
+                relations.append(target)
+        return relations
 
     def _is_elsewhere(self, target: Relation) -> bool:
         """Return whether the rows of a relation do not depend on those of other tables: a plain table without policies."""
         is_plain = target.kind == RelationKind.TABLE and target.oid >= registry.FIRST_USER_OID
         return is_plain and not target.parent and not target.has_children and not target.row_security
+
+    def _is_alone(self, target: Relation) -> bool:
+        """Return whether a change of a table changes no other one: it has no triggers that fire and no foreign keys."""
+        return not target.foreign_keys and not target.referenced and not any_fires(self._session, target)
 
     def _takes_rows(self, target: Relation) -> bool:
         """Return whether rows can be inserted into a table together and later, with the same result as inserting them one by one."""
@@ -108,13 +140,17 @@ def any_fires(session: Session, relation: Relation) -> bool:
 
 
 def are_independent(accesses: Sequence[Access | None]) -> bool:
-    """Return whether none of the triggers with these accesses reads a table into which one of them inserts rows."""
+    """Return whether the triggers with these accesses may fire for the rows of one access after those of another.
+
+    None of them reads or changes a table into which one of them inserts rows, or one that another access changes.
+    """
     known = [access for access in accesses if access is not None]
-    read, inserted = (set[int]().union(*tables) for tables in ([reads for reads, _ in known], [inserts for _, inserts in known]))
-    return len(known) == len(accesses) and not read & inserted
+    every = functools.reduce(Access.__or__, known, Access())
+    shared = any(one.changed & other.all for one, other in itertools.permutations(known, 2))
+    return len(known) == len(accesses) and not shared and not every.inserted & (every.read | every.changed)
 
 
 def all_used(accesses: Sequence[Access | None]) -> set[int] | None:
     """Return the tables of all accesses, or None if one is unknown."""
     known = [access for access in accesses if access is not None]
-    return set[int]().union(*itertools.chain.from_iterable(known)) if len(known) == len(accesses) else None
+    return set(functools.reduce(Access.__or__, known, Access()).all) if len(known) == len(accesses) else None

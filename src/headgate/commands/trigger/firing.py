@@ -128,7 +128,7 @@ class Firing:
         if self._references is None or access is None:
             return access
         checked = self._references.accessed(event)
-        return None if checked is None else (access[0] | checked[0], access[1] | checked[1])
+        return None if checked is None or access.changed & checked.all else access | checked
 
     def used(self) -> set[int] | None:
         """Return the tables that the row triggers read or change, or None if they may be any tables."""
