@@ -47,6 +47,8 @@ class SessionContext:
 
     function_depth: int = 0
     """The nesting depth of function calls."""
+    only_reads: bool = False
+    """Whether the running function is not VOLATILE, so that its statements must not change anything."""
     may_end_transaction: bool = False
     """Whether the running procedure or DO may use COMMIT and ROLLBACK: a client has called it outside a transaction block."""
     subtransactions: int = 0

@@ -74,6 +74,7 @@ _NAMES = {
     "SecLabelStmt": "SECURITY LABEL",
     "TruncateStmt": "TRUNCATE TABLE",
     "ViewStmt": "CREATE VIEW",
+    "VariableSetStmt": "SET",
 }
 STRENGTHS = {
     pb.LCS_FORKEYSHARE: "FOR KEY SHARE",

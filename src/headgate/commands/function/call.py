@@ -17,7 +17,7 @@ from headgate.catalog.function import PLPGSQL, Argument, UserFunction
 from headgate.commands import lookup, privilege
 from headgate.commands.function import body, definition_text, permission
 from headgate.commands.function.function_choice import CALL_ARGUMENTS, choose_procedure
-from headgate.commands.function.host import SessionHost, of_parameters
+from headgate.commands.function.host import SessionHost, of_parameters, only_reads
 from headgate.commands.function.prepared_text import Prepared
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
@@ -213,8 +213,13 @@ def _run_sql(function: UserFunction, inputs: Sequence[Value], execution: Executi
     statements = parse(function.body)
     for statement in statements:
         if statement.kind == "TransactionStmt":
-            message = f"{command_tag.of(statement.node)} is not allowed in an SQL function"
-            raise PostgresError("0A000", message, context=f'SQL function "{function.name}" during startup')
+            where = "an SQL function"
+        elif function.volatility != "v" and not only_reads(statement.node):
+            where = "a non-volatile function"
+        else:
+            continue
+        message = f"{command_tag.of(statement.node)} is not allowed in {where}"
+        raise PostgresError("0A000", message, context=f'SQL function "{function.name}" during startup')
     try:
         for statement in statements:
             outcome = execution.host.run(Sql(statement.source, is_statement=True), scope)
@@ -258,7 +263,8 @@ def acting(function: UserFunction, session: Session, *, may_end_transaction: boo
     if depth > DEEPEST:
         hint = "The calls of functions exceed the nesting depth that a node allows."
         raise PostgresError("54001", "stack depth limit exceeded", hint=hint)
-    outer, context.may_end_transaction = context.may_end_transaction, may_end_transaction
+    outer = context.may_end_transaction, context.only_reads
+    context.may_end_transaction, context.only_reads = may_end_transaction, function.volatility != "v"
     tables, session.transition_tables = session.transition_tables, {}
     context.function_depth = depth
     try:
@@ -279,6 +285,6 @@ def acting(function: UserFunction, session: Session, *, may_end_transaction: boo
             yield
     finally:
         context.function_depth = depth - 1
-        context.may_end_transaction = outer
+        context.may_end_transaction, context.only_reads = outer
         session.transition_tables = tables
         session.use_types()

@@ -36,6 +36,7 @@ from headgate.expression.node import BOOLEAN, Expression, TypeRef
 from headgate.plpgsql.host import Outcome, Rows
 from headgate.plpgsql.scope import Row, Scope, Value, Variable, type_of
 from headgate.plpgsql.tree import Assign, Names, Sql, Subscript
+from headgate.sql import command_tag
 from headgate.sql.parser import ParseNode, parse, unwrap
 from headgate.types import registry
 from headgate.types.registry import PgType, TypeKind
@@ -265,6 +266,8 @@ class SessionHost:
         return Outcome(_rows(result), None if result.tag is None else _processed(result.tag), sets_found)
 
     def _result(self, node: ParseNode, values: Sequence[Value]) -> Result:
+        if self.session.context.only_reads and not only_reads(node):
+            raise not_supported(f"{command_tag.of(node)} is not allowed in a non-volatile function")
         with self._environment(values):
             result = stale_plan.replaced(self.session, lambda: self.session.parts.run_statement(node, self.session))
             # fetch the rows here, while the parameters are set: the result is lazy
@@ -396,6 +399,13 @@ _QUERIES = (pb.SelectStmt, pb.InsertStmt, pb.UpdateStmt, pb.DeleteStmt, pb.Merge
 """The statements that set FOUND."""
 _DIRECTIONS = ("FETCH_FORWARD", "FETCH_BACKWARD", "FETCH_ABSOLUTE", "FETCH_RELATIVE")
 """The directions of FETCH by their numbers in the tree."""
+
+
+def only_reads(node: ParseNode) -> bool:
+    """Return whether a statement may run in a function that is not VOLATILE (CommandIsReadOnly)."""
+    if not isinstance(node, pb.SelectStmt) or node.HasField("into_clause") or node.locking_clause:
+        return False
+    return all(isinstance(unwrap(unwrap(item).ctequery), pb.SelectStmt) for item in node.with_clause.ctes)
 
 
 def _rows(result: ResultSet) -> Rows:

@@ -82,7 +82,10 @@ class TriggerAccess:
         return known
 
     def _inserted(self, trigger: Trigger) -> Access | None:
-        inserts = self._calls.function(trigger)[1].inserts
+        function, function_body, _ = self._calls.function(trigger)
+        inserts = function_body.inserts
+        if inserts and function.volatility != "v":
+            return None  # the call for the first row raises the error
         relations = None if inserts is None else self._relations(trigger, [statement.relation for statement in inserts])
         if relations is None or not all(map(self._takes_rows, relations)):
             return None

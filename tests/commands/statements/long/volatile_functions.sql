@@ -10,3 +10,24 @@ SELECT g, sum(random()) OVER () > 0, count(*) FILTER (WHERE random() < 2) OVER (
 SELECT count(*) FROM (SELECT DISTINCT ON (random()) g FROM generate_series(1, 10) g) t;
 SELECT a, b FROM (VALUES (1), (2)) v(a) JOIN (VALUES (1), (2)) w(b) ON a = b AND random() < 2 ORDER BY 1;
 SELECT a, b FROM (VALUES (1), (2)) v(a) JOIN (VALUES (1), (2)) w(b) ON random() < 2 ORDER BY 1, 2;
+-- A function that is not VOLATILE changes nothing itself.
+CREATE TABLE changed (a int);
+CREATE FUNCTION inserts() RETURNS int STABLE LANGUAGE plpgsql AS $$ BEGIN INSERT INTO changed VALUES (1); RETURN 1; END $$;
+SELECT inserts();
+CREATE FUNCTION inserts_text() RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN EXECUTE 'INSERT INTO changed VALUES (1)'; RETURN 1; END $$;
+SELECT inserts_text();
+CREATE FUNCTION sets() RETURNS int STABLE LANGUAGE plpgsql AS $$ BEGIN SET LOCAL work_mem = '9MB'; RETURN 1; END $$;
+SELECT sets();
+CREATE FUNCTION inserts_really() RETURNS int LANGUAGE plpgsql AS $$ BEGIN INSERT INTO changed VALUES (2); RETURN 1; END $$;
+CREATE FUNCTION calls() RETURNS int STABLE LANGUAGE plpgsql AS $$ BEGIN PERFORM inserts_really(); RETURN 1; END $$;
+SELECT calls();
+CREATE FUNCTION of_sql() RETURNS int STABLE LANGUAGE sql AS 'INSERT INTO changed VALUES (3) RETURNING a';
+SELECT of_sql();
+CREATE FUNCTION opens() RETURNS int STABLE LANGUAGE plpgsql AS $$ DECLARE c CURSOR FOR SELECT a FROM changed; x int; BEGIN OPEN c; FETCH c INTO x; CLOSE c; FOR x IN SELECT a FROM changed LOOP NULL; END LOOP; RETURN x; END $$;
+SELECT opens();
+CREATE FUNCTION of_trigger() RETURNS trigger STABLE LANGUAGE plpgsql AS $$ BEGIN INSERT INTO changed VALUES (5); RETURN NEW; END $$;
+CREATE TABLE fires (a int);
+CREATE TRIGGER t BEFORE INSERT ON fires FOR EACH ROW EXECUTE FUNCTION of_trigger();
+INSERT INTO fires VALUES (1);
+INSERT INTO fires SELECT i FROM generate_series(1, 10) i;
+SELECT a, count(*) FROM changed GROUP BY a ORDER BY a;
