@@ -14,6 +14,7 @@ tables first.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -171,18 +172,31 @@ def left(
         if action in (NO_ACTION, RESTRICT):
             _refuse(session, transaction, relation, key, child, old, restrict=action == RESTRICT)
             continue
-        transaction.lock(child)
-        with session.context.acting_on_rows():
-            writing.begin(child, None if action == CASCADE and deleting else set(reference_key.column_names(child, key.columns)))
-            referencing = reference_key.rows_with(transaction, child, key.columns, relation, key.target_columns, old, keep=not deleting)
-            if row_set.is_known_empty(referencing):
-                continue
-            if action == CASCADE and deleting:
-                writing.delete(child, referencing)
-            else:
-                _set(key, child, referencing, action, writing, deleting=deleting)
-        if action == SET_DEFAULT:  # if the default is the removed key, the UPDATE changes nothing and does not check it
-            _refuse(session, transaction, relation, key, child, old, now=True)
+        act = functools.partial(_act, session, transaction, relation, key, child, old, writing, deleting=deleting)
+        if session.deferral.postponed is not None:
+            session.deferral.postponed.append(act)
+        else:
+            act()
+
+
+def _act(
+    session: Session, transaction: Transaction, relation: Relation, key: ForeignKey, child: Relation, old: Rows, writing: Writing, *,
+    deleting: bool,
+) -> None:  # fmt: skip
+    """Change the rows that reference removed keys, as ON DELETE or ON UPDATE says."""
+    action = key.on_delete if deleting else key.on_update
+    transaction.lock(child)
+    with session.context.acting_on_rows():
+        writing.begin(child, None if action == CASCADE and deleting else set(reference_key.column_names(child, key.columns)))
+        referencing = reference_key.rows_with(transaction, child, key.columns, relation, key.target_columns, old, keep=not deleting)
+        if row_set.is_known_empty(referencing):
+            return
+        if action == CASCADE and deleting:
+            writing.delete(child, referencing)
+        else:
+            _set(key, child, referencing, action, writing, deleting=deleting)
+    if action == SET_DEFAULT:  # if the default is the removed key, the UPDATE changes nothing and does not check it
+        _refuse(session, transaction, relation, key, child, old, now=True)
 
 
 def _refuse(
@@ -192,8 +206,11 @@ def _refuse(
     if not restrict and not now and deferred(session, key):
         session.deferral.put_off(_deferrable(key), relation.oid, lambda: _refuse_again(session, transaction, key, old))
         return
-    if not restrict and not now and session.deferral.postponed is not None:
-        session.deferral.postponed.append(lambda: _refuse_again(session, transaction, key, old))
+    if not now and session.deferral.postponed is not None:
+        session.deferral.postponed.append(
+            functools.partial(_refuse, session, transaction, relation, key, child, old, restrict=True, now=True)
+            if restrict else lambda: _refuse_again(session, transaction, key, old)
+        )  # fmt: skip
         return
     if not restrict:
         remaining = reference_key.missing(transaction, relation, key.target_columns, relation, key.target_columns, old)

@@ -35,13 +35,22 @@ class StatementTriggers:
             yield self._running > 1
             while self._running == 1 and self.later:
                 self.later.pop(0)()
+                self.end_actions()
         finally:
             self._running -= 1
             for firing in self.firings.values() if not self._running else ():
                 if firing is not None:
                     firing.close()
 
-    def at_end(self, key: tuple[int, int], fire: Callable[[], None]) -> None:
-        """Fire AFTER STATEMENT triggers of a table and an event. Only the last part of the statement that does so fires them."""
+    def at_end(self, relation: int, event: int, columns: set[str] | None) -> None:
+        """Fire the AFTER STATEMENT triggers of a table and an event. Only the last part of the statement that does so fires them."""
+        firing, key = self.firings[relation], (relation, event)
         token = self._ends[key] = object()
-        self.later.append(lambda: fire() if self._ends[key] is token else None)
+        if firing is not None:
+            self.later.append(lambda: firing.statement(event, before=False, columns=columns) if self._ends[key] is token else None)
+
+    def end_actions(self) -> None:
+        """Fire the AFTER STATEMENT triggers of the tables that ON DELETE and ON UPDATE have changed."""
+        acted_on, self.acted_on = self.acted_on, {}
+        for (relation, event), columns in acted_on.items():
+            self.at_end(relation, event, columns)

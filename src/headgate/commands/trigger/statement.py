@@ -59,20 +59,17 @@ def firing_triggers(planner: Planner, relation: Relation, *events: tuple[int, se
         yield
         return
     state, firing = planner.triggers, of_statement(planner, relation)
-    own = {(relation.oid, event): columns for event, columns in events}
     planner.evaluation.changed = relation
     with _using(planner.session, relation), state.statement() as is_part:
         for event, columns in events:
             if firing is not None and (relation.oid, event) not in state.begun:
                 firing.statement(event, before=True, columns=columns)
-        state.begun |= own.keys()
+        state.begun |= {(relation.oid, event) for event, _ in events}
         with planner.session.deferral.postponing(state.later if is_part else None):
             yield
-        acted_on, state.acted_on = state.acted_on, {}
-        for (oid, event), columns in (*reversed(own.items()), *acted_on.items()):
-            if state.firings[oid] is not None:
-                fire = functools.partial(state.firings[oid].statement, event, before=False, columns=columns)
-                state.at_end((oid, event), fire)
+        for event, columns in reversed(events):
+            state.at_end(relation.oid, event, columns)
+        state.end_actions()
 
 
 @contextlib.contextmanager
