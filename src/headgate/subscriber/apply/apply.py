@@ -153,10 +153,12 @@ class Applier:
                 elif error.sqlstate == "23502" and self.follower.is_complete and column is not None and column not in columns:
                     columns.add(column)
                     self.follower.follow_null(error, columns)
-                elif not found_only and len(segment.transactions) == 1 and self._is_of_updated_row(error):
-                    by_tasks, found_only = False, True
-                elif number >= MOST_ATTEMPTS or not self._can_mend(error, segment, is_first=number == 1):
+                elif number >= MOST_ATTEMPTS:
                     raise
+                elif not self._can_mend(error, segment, is_first=number == 1):
+                    if found_only or len(segment.transactions) > 1 or not self._is_of_updated_row(error):
+                        raise
+                    by_tasks, found_only = False, True
                 self.stopping()
 
     def _is_of_updated_row(self, error: PostgresError) -> bool:
