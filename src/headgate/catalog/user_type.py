@@ -74,8 +74,8 @@ def registry_of(cursor: Cursor, database: int, path: Sequence[str] | None) -> Ty
             oid, name, schema, TypeKind(kind), category, False, length, by_value, ",", element if kind == "b" else 0, array, base,
             modifier, collation, own, False, spelt, spelt, tuple(label for (label,) in labels.get(oid, ())),
             not_null or (parent is not None and parent.not_null),
-            (*(parent.checks if parent is not None else ()), *checks.get(oid, ())), default if default is not None or parent is None else
-            parent.default, tuple(registry.Attribute(*attribute) for attribute in attributes.get(own, ())),
+            (*(parent.checks if parent is not None else ()), *checks.get(oid, ())), default,
+            tuple(registry.Attribute(*attribute) for attribute in attributes.get(own, ())),
         )  # fmt: skip
     return registry.builtin().extended(types.values(), path)
 
@@ -339,6 +339,12 @@ def create_domain(cursor: Cursor, oids: Oids, database: int, namespace_oid: int,
     _insert_array(cursor, database, own, array, over, typalign="d" if align == "d" else "i", typtypmod=-1, **common)
     for label, text in domain.checks:
         add_check(cursor, oids, database, own, namespace_oid, label or check_name(cursor, database, own, name), text)
+
+
+def default_of(cursor: Cursor, database: int, domain: int) -> tuple[str, str] | tuple[None, None]:
+    """Return the default of a domain, as in `Domain`."""
+    row = one(cursor, "SELECT typdefaultbin, typdefault FROM hg.pg_type WHERE dbid = ? AND oid = ?", [database, domain])
+    return (None, None) if row is None else (row[0], row[1])
 
 
 def check_name(cursor: Cursor, database: int, domain: int, name: str) -> str:

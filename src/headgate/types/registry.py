@@ -190,8 +190,8 @@ class PgType:
 
     `array` is the OID of the array type over this one, `element` of the type that this one is an array of (0: none; also set for
     the vectors, whose `is_array` is false). `length` is typlen: bytes, -1 variable, -2 a C string. `labels` are those of an enum;
-    `not_null`, `checks` (name and expression over VALUE) and `default` those of a domain, with those of its base domains; `attributes`
-    the columns of a composite type.
+    `not_null`, `checks` (name and expression over VALUE) are those of a domain and of its base domains, `default` is its own; `attributes`
+    are the columns of a composite type.
     `plain` and `unmodified` are format_type(oid, NULL) and format_type(oid, -1).
     """
 

@@ -7,6 +7,7 @@ casts.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from postgast import pg_query_pb2 as pb
 from pyspark.sql import functions as F
@@ -70,6 +71,8 @@ def _create(node: pb.CreateDomainStmt, session: Session) -> CommandResult:
         raise not_supported("collations of domains are not supported")
     value = TypeRef(oid, modifier, base.collation)
     domain = types.Domain(oid, modifier, *_constraints(node.constraints, value, name, context.forms))
+    if all(unwrap(clause).contype != pb.CONSTR_DEFAULT for clause in node.constraints):
+        domain = replace(domain, default=types.default_of(cursor, context.database, oid))
     owner = privilege.used_role(cursor, context.user)
     types.create_domain(cursor, transaction.engine.catalog.next_oid, context.database, place, name, owner, domain)
     user_type.changed(session)

@@ -27,3 +27,19 @@ CREATE TABLE of_domains (a over_two, b over_none);
 DROP DOMAIN over_none, over_two;
 DROP DOMAIN over_none, over_one;
 DROP DOMAIN over_none, over_two CASCADE;
+-- A domain over a domain takes its default when it is created.
+CREATE DOMAIN dom1 AS int DEFAULT 5 CHECK (VALUE > 0);
+CREATE DOMAIN dom2 AS dom1;
+ALTER DOMAIN dom1 SET DEFAULT 9;
+CREATE TABLE td (a dom1, b dom2, z int);
+INSERT INTO td (z) VALUES (1); SELECT * FROM td;
+ALTER DOMAIN dom2 DROP DEFAULT; INSERT INTO td (z) VALUES (2); SELECT * FROM td ORDER BY z;
+SELECT typname, typdefault FROM pg_type WHERE typname IN ('dom1', 'dom2') ORDER BY 1;
+CREATE DOMAIN dom3 AS dom1 DEFAULT NULL; ALTER TABLE td ADD c dom3; INSERT INTO td (z) VALUES (3); SELECT * FROM td ORDER BY z;
+CREATE DOMAIN dom4 AS dom1 CHECK (VALUE < 100) NOT NULL;
+CREATE DOMAIN dom5 AS dom4;
+CREATE TABLE te (a dom4, b dom5, z int);
+INSERT INTO te (z) VALUES (1); SELECT * FROM te;
+INSERT INTO te (a) VALUES (-1);
+INSERT INTO te (b) VALUES (NULL);
+\dD dom*
