@@ -208,7 +208,7 @@ def relation_columns(analyser: Analyser, relation: Relation) -> list[PlanColumn]
 
 
 def named_table(
-    analyser: Analyser, relation: Relation, alias: str, schema: str | None, aliases: Sequence[str] = ()
+    analyser: Analyser, relation: Relation, alias: str, schema: str | None, aliases: Sequence[str]
 ) -> tuple[ScopeTable, tuple[PlanColumn, ...]]:
     """Return a table as a scope entry, with system columns, and its columns with new keys."""
     columns = aliased(relation_columns(analyser, relation), alias, aliases)
@@ -262,7 +262,7 @@ def _subselect(
 # ---- joins ------------------------------------------------------------------------------------------------------------------
 
 
-def _join(analyser: Analyser, node: pb.JoinExpr, outer: Scope | None, locks: Sequence[RowLock], before: FromItem | None = None) -> FromItem:
+def _join(analyser: Analyser, node: pb.JoinExpr, outer: Scope | None, locks: Sequence[RowLock], before: FromItem | None) -> FromItem:
     """Analyse a join. `before`: the items before it, whose columns LATERAL subqueries and functions in it can use too."""
     row_locking.refuse_nullable(locks, node)
     left = item(analyser, node.larg, outer, before, locks)
@@ -376,7 +376,7 @@ def using_column(columns: Iterable[PlanColumn], name: str, side: str) -> PlanCol
 # ---- functions --------------------------------------------------------------------------------------------------------------
 
 
-def function(analyser: Analyser, node: pb.RangeFunction, outer: Scope | None, left: FromItem | None = None) -> FromItem:
+def function(analyser: Analyser, node: pb.RangeFunction, outer: Scope | None, left: FromItem | None) -> FromItem:
     """Analyse ``FROM f(…) [WITH ORDINALITY] AS a (x, …)``. `left`: the items whose columns the arguments can use."""
     changes = analyser.names.changes(analyser, node)
     if changes is not None:

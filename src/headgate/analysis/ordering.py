@@ -33,7 +33,7 @@ def read(
     nodes: Sequence[pb.Node],
     targets: Sequence[SelectItem],
     scope: Scope,
-    windows: Mapping[str, pb.WindowDef] | None = None,
+    windows: Mapping[str, pb.WindowDef] | None,
 ) -> list[Sort]:
     """Bind ORDER BY of a plain SELECT. An item is the name or position of an output column, or an expression over FROM."""
     context = context.within(construct="ORDER BY", aggregates=True, windows=windows)

@@ -42,7 +42,7 @@ def error(place: str, what: str, advice: str = RESTORE) -> Finding:
     return Finding(FindingSeverity.ERROR, place, what, advice)
 
 
-def warning(place: str, what: str, advice: str = "") -> Finding:
+def warning(place: str, what: str, advice: str) -> Finding:
     """Return a finding for an object that should not exist."""
     return Finding(FindingSeverity.WARNING, place, what, advice)
 

@@ -72,7 +72,7 @@ def findings(subject: Subject) -> Iterator[Finding]:
     yield from _check_prepared(subject)
 
 
-def judged(place: str, logged: Logged, folder: Folder, *, running: bool = False) -> Iterator[Finding]:
+def judged(place: str, logged: Logged, folder: Folder, *, running: bool) -> Iterator[Finding]:
     """Yield the problems of the versions of one table. In a running node, versions above the log's are in use and not reported."""
     existing = sorted({*folder.marks, *folder.damaged})
     if not existing:

@@ -45,7 +45,7 @@ def type_of(column: Column) -> TypeRef:
     return TypeRef(column.type_oid, column.typmod, column.collation)
 
 
-def scope_of(columns: Iterable[Column], table: str = "", schema: str | None = None, relation: int = 0) -> Scope:
+def scope_of(columns: Iterable[Column], table: str, schema: str | None = None, relation: int = 0) -> Scope:
     """Return the scope of an expression over one table. The key of a column is its name."""
     live = [ScopeColumn(column.name, column.attnum, type_of(column), column.name) for column in columns if not column.dropped]
     return relation_scope(table, schema, live, relation)

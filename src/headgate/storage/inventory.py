@@ -45,9 +45,7 @@ def log_table(base: DataPath) -> DataPath:
     return base / LOG_TABLE[0] / LOG_TABLE[1]
 
 
-def tables(
-    cursor: Cursor, folders: TableFolders, versions: Mapping[Key, TableVersion], only: str | None = None
-) -> Iterator[InventoryTable]:
+def tables(cursor: Cursor, folders: TableFolders, versions: Mapping[Key, TableVersion], only: str | None) -> Iterator[InventoryTable]:
     """Yield the tables with a version, of all databases or of one (3D000). `cursor`: the catalog as of the same LSN, or later."""
     for database in sorted(
         databases.all_databases(cursor) if only is None else [databases.get(cursor, only)], key=lambda database: database.name

@@ -77,7 +77,7 @@ def arrow_row(relation: Relation) -> pa.Schema:
 
 
 @step(Step.STAGED)
-def append(table: DeltaTable, relation: Relation, state: TableState, rows: DataFrame | pa.Table, *, memory: int = 0) -> Written:
+def append(table: DeltaTable, relation: Relation, state: TableState, rows: DataFrame | pa.Table, *, memory: int) -> Written:
     """Write new rows. `memory`: up to this many bytes, they are also returned as change rows."""
     if isinstance(rows, DataFrame) and not relation.columns:
         rows = pa.table({PLACEHOLDER: np.ones(rows.count(), bool)})  # Arrow does not count rows without columns
@@ -285,7 +285,7 @@ def _concat(old: pa.StructArray, new: pa.StructArray) -> pa.StructArray:
     return pa.concat_arrays([old, new.cast(old.type)])
 
 
-def files_of(table: DataPath, actions: Sequence[Action], rows: pa.Table | None = None) -> tuple[WrittenFile, ...]:
+def files_of(table: DataPath, actions: Sequence[Action], rows: pa.Table | None) -> tuple[WrittenFile, ...]:
     """Return the files that hold a write's changes, in the order of the changes: its change files if there are any.
 
     `rows`: the change rows of a change file that is not written yet.

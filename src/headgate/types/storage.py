@@ -81,7 +81,7 @@ def spark_type_of(held: pa.DataType) -> DataType:
     return stored.get(held, spark.StringType())
 
 
-def stored_as_text(oid: int, modifier: int = -1) -> bool:
+def stored_as_text(oid: int, modifier: int) -> bool:
     """Return whether the stored form is exactly PostgreSQL's text form."""
     return bool(arrow_type(oid, modifier) == pa.string())
 

@@ -100,7 +100,7 @@ def published_tables(connection: PublisherConnection, publications: Sequence[str
 
 
 def written_by_subscriptions(
-    connection: PublisherConnection, publications: Sequence[str], without: Collection[tuple[str, str]] = ()
+    connection: PublisherConnection, publications: Sequence[str], without: Collection[tuple[str, str]]
 ) -> list[str]:
     """Return the publications with a table into which a subscription of the publisher writes. `without`: tables that do not count."""
     tree = "" if connection.is_node else (

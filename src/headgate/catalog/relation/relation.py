@@ -329,7 +329,7 @@ def lookup(cursor: Cursor, database: int, schema: str | None, name: str, search_
     return None if oid is None else find(cursor, database, oid)
 
 
-def in_schema(cursor: Cursor, database: int, namespace: int, kinds: AbstractSet[RelationKind] = TABLE_KINDS) -> list[Relation]:
+def in_schema(cursor: Cursor, database: int, namespace: int, kinds: AbstractSet[RelationKind]) -> list[Relation]:
     """Return the relations of a schema, ordered by name."""
     classes = rows(
         cursor, "SELECT oid, relkind FROM hg.pg_class WHERE dbid = ? AND relnamespace = ? ORDER BY relname", [database, namespace]

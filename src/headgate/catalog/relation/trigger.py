@@ -169,7 +169,7 @@ def clone(
     clone_below(cursor, next_oid, cloned, partition, replaces=replaces)
 
 
-def clone_below(cursor: Cursor, next_oid: Callable[[], int], trigger: Trigger, table: Relation, *, replaces: bool = False) -> None:
+def clone_below(cursor: Cursor, next_oid: Callable[[], int], trigger: Trigger, table: Relation, *, replaces: bool) -> None:
     """Give each partition of a partitioned table a clone of one of its row triggers."""
     if table.is_partitioned and trigger.is_row:
         for branch in partitions.load(cursor, table.database, table.oid).children:

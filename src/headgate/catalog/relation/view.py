@@ -32,7 +32,7 @@ class Texts:
 
 def create(
     cursor: Cursor, oids: Oids, database: int, namespace: int, name: str, owner: int, columns: Sequence[Column], texts: Texts,
-    uses: Iterable[Use], options: Sequence[str] = (),
+    uses: Iterable[Use], options: Sequence[str],
 ) -> Relation:  # fmt: skip
     """Create a view. Raise 42P07 if the name is in use."""
     view = definition.create(cursor, oids, database, Definition(namespace, name, columns, owner, kind=RelationKind.VIEW))
@@ -42,7 +42,7 @@ def create(
 
 
 def replace(
-    cursor: Cursor, oids: Oids, view: Relation, added: Sequence[Column], texts: Texts, uses: Iterable[Use], options: Sequence[str] = ()
+    cursor: Cursor, oids: Oids, view: Relation, added: Sequence[Column], texts: Texts, uses: Iterable[Use], options: Sequence[str]
 ) -> None:
     """Replace a view's query (CREATE OR REPLACE VIEW) by one with the same columns, and possibly further ones after them."""
     for column in added:

@@ -56,8 +56,8 @@ def checked(
     relation: Relation,
     rows: DataFrame,
     *,
-    shown: RowShown | None = None,
-    first: Sequence[Violation] = (),
+    shown: RowShown | None,
+    first: Sequence[Violation],
     last: Sequence[Violation] = (),
 ) -> DataFrame:
     """Return rows (columns by name) that raise 23502 or 23514 during execution if they violate a constraint of the table.

@@ -40,7 +40,7 @@ For ON CONFLICT DO UPDATE it has the place of the proposed row.
 
 
 def plan_returning(
-    clause: pb.ReturningClause, planner: Planner, frame: DataFrame, relation: Relation, alias: str, others: Source | None = None
+    clause: pb.ReturningClause, planner: Planner, frame: DataFrame, relation: Relation, alias: str, others: Source | None
 ) -> Plan:
     """Return the plan of RETURNING over rows of the relation (columns by name). `others` are the joined tables (`JOINED`)."""
     if relation.is_partitioned:

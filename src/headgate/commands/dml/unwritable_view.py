@@ -21,7 +21,7 @@ _DOING = {
 }
 
 
-def not_writable(cursor: Cursor, relation: Relation, doing: str, right: str, *, current: bool = False) -> PostgresError:
+def not_writable(cursor: Cursor, relation: Relation, doing: str, right: str, *, current: bool) -> PostgresError:
     """Return the error of a write to a view: PostgreSQL's if it refuses the write (`current`: WHERE CURRENT OF), otherwise 0A000."""
     if relation.oid < registry.FIRST_USER_OID:
         return PostgresError("55000", f'cannot {doing} view "{relation.name}"')

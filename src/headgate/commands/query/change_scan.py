@@ -106,7 +106,7 @@ class ChangeScan:
                 yield batch
 
 
-def item(analyser: Analyser, node: pb.RangeFunction, session: Session, *, describing: bool = False) -> ChangesItem | None:
+def item(analyser: Analyser, node: pb.RangeFunction, session: Session, *, describing: bool) -> ChangesItem | None:
     """Return a call of headgate.changes as a FROM item, or None for another function."""
     if not is_call(unwrap(unwrap(node.functions[0]).items[0])):
         return None

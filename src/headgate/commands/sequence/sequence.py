@@ -108,7 +108,7 @@ def create(
     name: str,
     owner: int,
     type_oid: int,
-    options: Sequence[pb.Node] = (),
+    options: Sequence[pb.Node],
 ) -> int:
     """Create a sequence and return its oid. Raise 42P07 if the name is in use."""
     if one(cursor, "SELECT 1 FROM hg.pg_class WHERE dbid IN (0, ?) AND relnamespace = ? AND relname = ?", [database, namespace, name]):

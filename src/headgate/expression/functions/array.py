@@ -327,7 +327,7 @@ def part(text: str, bounds: Sequence[tuple[Bound, Bound]]) -> str | None:
     return print_array(Shape([len(indexes) for indexes in ranges], [1] * len(ranges)), chosen, ",")
 
 
-def with_element(text: str | None, indexes: Sequence[int | None], item: Item, delimiter: str = ",") -> str:
+def with_element(text: str | None, indexes: Sequence[int | None], item: Item, delimiter: str) -> str:
     """Return the array with an element replaced (array_set_element). An array of one dimension grows; new gaps are NULL.
 
     Raises 22004 for a NULL subscript, and 2202E for a subscript outside an array of several dimensions.
@@ -348,7 +348,7 @@ def with_element(text: str | None, indexes: Sequence[int | None], item: Item, de
     return print_array(shape, [*items[:place], item, *items[place + 1 :]], delimiter)
 
 
-def with_part(text: str | None, bounds: Sequence[tuple[Bound, Bound]], source: str | None, delimiter: str = ",") -> str | None:
+def with_part(text: str | None, bounds: Sequence[tuple[Bound, Bound]], source: str | None, delimiter: str) -> str | None:
     """Return the array with a slice replaced by the elements of `source` (array_set_slice). A NULL `source` changes nothing.
 
     Raises 22004 for a NULL subscript, and 2202E for bounds that the array or the source does not have.

@@ -144,7 +144,7 @@ def join_keys(
     return settle(left_key)(Env(left_columns)), settle(right_key)(Env(right_columns))
 
 
-def set_of(expression: n.FuncExpr, session: SessionTime | None = None) -> set_returning.Set:
+def set_of(expression: n.FuncExpr, session: SessionTime | None) -> set_returning.Set:
     with planning(session):
         return set_returning.build(expression, [plan(arg) for arg in expression.args])
 

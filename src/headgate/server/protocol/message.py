@@ -92,7 +92,7 @@ class FrontendReader:
             raise PostgresError("08P01", "invalid message format")
 
 
-def length_allowed(kind: str, length: int, *, authenticated: bool = True) -> bool:
+def length_allowed(kind: str, length: int, *, authenticated: bool) -> bool:
     """Return whether a message of that type may have that length (the value of the length word, which includes itself)."""
     limit = MAX_LARGE_MESSAGE if kind in LARGE and authenticated else MAX_SMALL_MESSAGE
     return 4 <= length <= limit
@@ -144,7 +144,7 @@ def negotiate_protocol_version(unknown: Sequence[str]) -> bytes:
     return message(b"v", struct.pack("!ii", PROTOCOL_3 << 16, len(unknown)) + b"".join(_text(name) for name in unknown))
 
 
-def parameter_status(name: str, value: str, encoding: Encoding = UTF8) -> bytes:
+def parameter_status(name: str, value: str, encoding: Encoding) -> bytes:
     return message(b"S", _text(name) + _text(value, encoding))
 
 
@@ -170,7 +170,7 @@ PORTAL_SUSPENDED: Final = message(b"s")
 COPY_DONE: Final = message(b"c")
 
 
-def row_description(columns: Sequence[ResultColumn], formats: Sequence[int], encoding: Encoding = UTF8) -> bytes:
+def row_description(columns: Sequence[ResultColumn], formats: Sequence[int], encoding: Encoding) -> bytes:
     parts = [struct.pack("!h", len(columns))]
     for column, code in zip(columns, formats, strict=True):
         parts.append(_text(column.name, encoding))
@@ -188,7 +188,7 @@ def copy_response(kind: bytes, columns: int, *, binary: bool) -> bytes:
     return message(kind, struct.pack(f"!bh{columns}h", code, columns, *([code] * columns)))
 
 
-def notification(pid: int, channel: str, payload: str, encoding: Encoding = UTF8) -> bytes:
+def notification(pid: int, channel: str, payload: str, encoding: Encoding) -> bytes:
     return message(b"A", struct.pack("!i", pid) + _text(channel, encoding) + _text(payload, encoding))
 
 
@@ -231,7 +231,7 @@ def _place(error: PostgresError) -> dict[str, str | None]:
     return {"F": code.co_filename.rpartition("/")[2], "L": str(traceback.tb_lineno), "R": _ROUTINES.get(error.message, code.co_name)}
 
 
-def notice_response(notice: Notice, encoding: Encoding = UTF8) -> bytes:
+def notice_response(notice: Notice, encoding: Encoding) -> bytes:
     shown = str(notice.severity)
     fields = {"S": shown, "V": shown, "C": notice.sqlstate, "M": notice.message, "D": notice.detail, "H": notice.hint}
     return message(b"N", _fields(fields, encoding))

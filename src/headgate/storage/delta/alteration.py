@@ -27,9 +27,7 @@ _ID, _PHYSICAL = "delta.columnMapping.id", "delta.columnMapping.physicalName"
 _MODE = "delta.columnMapping.mode"
 
 
-def actions(
-    staged: StagedTable, old: Relation, new: Relation, retyped: str | None = None, *, may_map: bool = True, as_lists: bool = False
-) -> list[Action]:
+def actions(staged: StagedTable, old: Relation, new: Relation, retyped: str | None, *, may_map: bool, as_lists: bool) -> list[Action]:
     """Return the metadata and protocol actions that turn a table of `old` into one of `new` (columns matched by attnum).
 
     The column `retyped` gets its new type under a new name in the files, which are still to be written. Raise 0A000 if column mapping must

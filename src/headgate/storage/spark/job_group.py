@@ -39,7 +39,7 @@ class _Entered:
     thread: JavaThread
 
 
-def enter(context: SparkContext, group: str, description: str, check: Callable[[], None] | None = None) -> JavaThread:
+def enter(context: SparkContext, group: str, description: str, check: Callable[[], None] | None) -> JavaThread:
     """Put the jobs that this thread starts from now on into the group. Return the Java thread that runs its calls.
 
     `check` raises when the thread's work is to end. It is called while the thread waits for another thread's job.

@@ -108,7 +108,7 @@ class Interval:
         return " ".join(words)
 
 
-def read_interval(strings: pa.StringArray, modifier: int, style: str = "postgres") -> pa.StringArray:
+def read_interval(strings: pa.StringArray, modifier: int, style: str) -> pa.StringArray:
     """Read intervals as interval_in with the modifier into normal text. Raise 22007, 22008 or 22015."""
     if style == "sql_standard" or typmod.interval_fields(modifier) or typmod.fraction_digits(registry.INTERVAL, modifier) is not None:
         usual = pa.scalar(False)

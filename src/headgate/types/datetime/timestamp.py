@@ -158,7 +158,7 @@ def _write_local(micros: pa.Int64Array, suffix: pa.StringArray | pa.StringScalar
     return pc.replace_with_mask(shown, pc.fill_null(odd, False), printed)
 
 
-def print_date(days: int, session: TextSettings = PLAIN) -> str:
+def print_date(days: int, session: TextSettings) -> str:
     """Print one date: ``0044-03-15 BC``, ``12345-01-01``, ``infinity``."""
     if abs(days) == calendar.INFINITE_DAY:
         return "infinity" if days > 0 else "-infinity"

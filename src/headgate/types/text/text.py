@@ -162,7 +162,7 @@ def styled(texts: pa.StringArray, oid: int, typmod: int, session: TextSettings) 
     return write_text(read_text(texts, oid, typmod), oid, session=session)
 
 
-def first_refused(strings: pa.StringArray, oid: int, typmod: int = -1, *, session: TextSettings = PLAIN) -> int | None:
+def first_refused(strings: pa.StringArray, oid: int, typmod: int, *, session: TextSettings) -> int | None:
     """Return the row of the first value that `read_text` rejects, or None, for the CONTEXT of COPY. It is found by bisection."""
     low, high = 0, len(strings)
     if _reads(strings, oid, typmod, session):

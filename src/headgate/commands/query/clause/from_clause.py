@@ -79,7 +79,7 @@ class Reading:
         )
 
 
-def plan_from(planner: Planner, items: Sequence[pb.Node], *, multiplies: bool = False) -> Source:
+def plan_from(planner: Planner, items: Sequence[pb.Node], *, multiplies: bool) -> Source:
     """Analyse and plan the FROM list of a statement."""
     return source_of(planner, analysis.analyse(planner.analyser, items, None), Reading(multiplies))
 

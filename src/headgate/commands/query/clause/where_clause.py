@@ -52,7 +52,7 @@ class Equality:
     term: OpExpr
 
 
-def conditions(expression: Expression, tables: Sequence[ScopeTable], equal: Sequence[EqualColumns] = ()) -> list[InTurn | Equality]:
+def conditions(expression: Expression, tables: Sequence[ScopeTable], equal: Sequence[EqualColumns]) -> list[InTurn | Equality]:
     """Return the conditions to apply to the rows of the tables, in order. `equal`: pairs of columns with the same value in each row."""
     own, outer = _apart(_terms(expression))
     homes = _homes(tables)
