@@ -27,7 +27,7 @@ FIRST_USER_TYPE = 10000
 class Announcer:
     """The relations that one connection has announced."""
 
-    def __init__(self, catalog: Catalog, database: int, encoding: Encoding = UTF8) -> None:
+    def __init__(self, catalog: Catalog, database: int, encoding: Encoding) -> None:
         self._catalog = catalog
         self._database = database
         self._encoding = encoding

@@ -111,7 +111,7 @@ class ChangeRange:
         relation: Relation,
         publication: str,
         bounds: tuple[Lsn | None, Lsn],
-        check: Callable[[], None] = lambda: None,
+        check: Callable[[], None],
     ) -> None:
         """`bounds`: start, None for the table itself, and end."""
         self._engine = engine

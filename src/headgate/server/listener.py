@@ -34,7 +34,7 @@ class SocketFile:
     Invariant: a socket on which a living process listens is never removed. One that a dead process left is removed.
     """
 
-    def __init__(self, directory: Path, port: int, mode: int = 0o777, group: str = "") -> None:
+    def __init__(self, directory: Path, port: int, mode: int, group: str) -> None:
         """`mode` and `group` are unix_socket_permissions and unix_socket_group."""
         self.path = directory / f".s.PGSQL.{port}"
         self._directory = directory

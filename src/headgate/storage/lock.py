@@ -216,7 +216,7 @@ class TableLocks:
             for row, hold in rows.items():
                 self._hold(row, owner, hold)
 
-    def _writers(self, key: Key, owner: int, *, beside_claims: bool = False, alone: bool = False) -> set[int]:
+    def _writers(self, key: Key, owner: int, *, beside_claims: bool = False, alone: bool) -> set[int]:
         """Return the transactions that a request for the table's lock must wait for: the other holder, or those with claims."""
         holder = self._owner.get(key)
         if holder is not None and holder != owner:

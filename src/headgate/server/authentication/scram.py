@@ -33,7 +33,7 @@ def md5_answer_matches(answer: str, stored: str, salt: bytes) -> bool:
 class ScramServer:
     """One exchange. `first` takes the client's first message, `final` its last. Both return the message to send."""
 
-    def __init__(self, stored: str | None, role: str, node_secret: bytes, end_point: bytes | None = None, *, plus: bool = False) -> None:
+    def __init__(self, stored: str | None, role: str, node_secret: bytes, end_point: bytes | None, *, plus: bool) -> None:
         """`end_point`: the channel binding data, if the server offers channel binding. `plus`: whether the client has selected it."""
         self._end_point = end_point
         self._plus = plus

@@ -60,7 +60,7 @@ class TransactionBlock:
         admit: Callable[[PendingNotifications], None],
         announce: Callable[[PendingNotifications], None],
         advisory: SessionAdvisoryLocks,
-        replicated: Callable[[Lsn], None] = lambda lsn: None,
+        replicated: Callable[[Lsn], None],
     ) -> None:
         """Create a block without an open transaction.
 

@@ -69,7 +69,7 @@ class CatalogPlanner(Env):
         cursor: Cursor,
         dynamic: Mapping[str, system_view.Provider],
         functions: Mapping[str, Callable[..., object]],
-        parameters: Sequence[Parameter] = (),
+        parameters: Sequence[Parameter],
     ) -> None:
         self.context = context
         self.cursor = cursor
