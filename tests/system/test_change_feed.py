@@ -65,8 +65,17 @@ class Reader:
         cells = [first, where, snapshot, stream, apply, *([with_lsn] if lsn else [])]
         text = "\n".join(cell.text for cell in cells) + (PRINT_LSN if lsn else PRINT)
         text = text.replace("host=127.0.0.1 port=5440 user=postgres dbname=postgres", self.conninfo)
-        text = text.replace("/opt/headgate/share/headgate/jars", str(jars.find_jars()[0].parent)).replace("/srv/copy", str(self.folder))
+        text = text.replace("/opt/headgate/share/headgate/jars", str(self._jars())).replace("/srv/copy", str(self.folder))
         return text.replace('    .load(path)\n    .where(f"_commit', f'    {option}\n    .load(path)\n    .where(f"_commit')
+
+    def _jars(self) -> Path:
+        """Return a folder with the node's own jars. Other tests may have put those of another Spark beside them."""
+        folder = self.folder / "jars"
+        if not folder.exists():
+            folder.mkdir()
+            for jar in jars.find_jars():
+                (folder / jar.name).symlink_to(jar)
+        return folder
 
     def start(self, program: str) -> subprocess.Popen[str]:
         """Start Python with the program."""
