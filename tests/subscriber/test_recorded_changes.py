@@ -316,7 +316,7 @@ def test_changes_are_complete_after_a_kill_during_the_removal_of_the_log(own_sub
     start = tables.end
     tables.apply_as_one_batch("UPDATE t SET v = 'b'", "UPDATE t SET v = 'c'")
     end, changes = tables.end, tables.changes(start)
-    own_subscriber.sql(f"SELECT pg_logical_emit_message(false, '', ''); SELECT pg_replication_slot_advance('{tables.kept}', '{end}')")
+    own_subscriber.sql(f"SELECT pg_logical_emit_message(false, '', ''); SELECT pg_replication_slot_advance('{tables.node_slot}', '{end}')")
     conf = own_subscriber.server.data / "headgate.conf"
     conf_before = conf.read_text()
     conf.write_text(f"{conf_before}headgate.failpoints = '{fault}=kill'\n")
