@@ -66,5 +66,7 @@ def test_tables_that_a_function_reads_and_changes_are_found(body: str, tables: l
     """A star marks the changed tables."""
     function = compiled(f"DECLARE r record; BEGIN {body} RETURN NEW; END", "f", (), "trigger", lambda text: text == "record")
     uses = reach.uses(function)
-    named = None if uses is None else [("*" if relation in uses.changed else "") + relation.relname for relation in uses.named]
+    named = None
+    if uses is not None:
+        named = [f"*{relation.relname}" for relation in uses.changed] + [relation.relname for relation in uses.read]
     assert named == tables

@@ -56,16 +56,16 @@ def inserts(function: tree.Function) -> list[pb.InsertStmt] | None:
 
 @dataclass(frozen=True)
 class Uses:
-    """The relations that a function names: all of them, and those that it changes."""
+    """The relations that a function names: those that it changes, and the others."""
 
-    named: Sequence[pb.RangeVar]
     changed: Sequence[pb.RangeVar]
+    read: Sequence[pb.RangeVar]
 
 
 def uses(function: tree.Function) -> Uses | None:
     """Return the relations that a function uses, or None if it may do more than compute, query named relations and change their rows."""
-    named: list[pb.RangeVar] = []
     changed: list[pb.RangeVar] = []
+    read: list[pb.RangeVar] = []
     for part in _parts(function.block):
         if isinstance(part, (tree.Call, tree.Open, tree.Fetch, tree.Close, tree.EndTransaction)) or _is_dynamic(part) or _is_guarded(part):
             return None
@@ -79,9 +79,10 @@ def uses(function: tree.Function) -> Uses | None:
             node = statement.node
             if not (is_reading(node) or _is_changing(node)) or _calls_acting(node):
                 return None
-            named += [part for part in walk(node) if isinstance(part, pb.RangeVar)]
-            changed += [node.relation] if _is_changing(node) else []
-    return Uses(named, changed)
+            target = [node.relation] if _is_changing(node) else []
+            changed += target
+            read += [part for part in walk(node) if isinstance(part, pb.RangeVar) and part not in target]
+    return Uses(changed, read)
 
 
 def _is_changing(node: ParseNode) -> bool:

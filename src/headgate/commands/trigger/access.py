@@ -75,10 +75,11 @@ class TriggerAccess:
         return self._of(trigger)[0] is not None
 
     def _of(self, trigger: Trigger) -> tuple[Access | None, Access | None]:
-        """Return the tables into which a trigger inserts rows, if it does nothing else, and those that it uses otherwise, if known."""
+        """Return the tables into which a trigger inserts rows, if it does nothing else. Otherwise return those that it uses, if known."""
         known = self._known.get(trigger.oid)
         if known is None:
-            known = self._known[trigger.oid] = self._inserted(trigger), self._used(trigger)
+            inserted = self._inserted(trigger)
+            known = self._known[trigger.oid] = inserted, self._used(trigger) if inserted is None else None
         return known
 
     def _inserted(self, trigger: Trigger) -> Access | None:
@@ -93,11 +94,13 @@ class TriggerAccess:
 
     def _used(self, trigger: Trigger) -> Access | None:
         uses = self._calls.function(trigger)[1].uses
-        named = None if uses is None else self._relations(trigger, uses.named)
-        changed = None if uses is None else self._relations(trigger, uses.changed)
-        if named is None or changed is None or not all(map(self._is_elsewhere, named)) or not all(map(self._is_alone, changed)):
+        relations = None if uses is None else self._relations(trigger, [*uses.changed, *uses.read])
+        if uses is None or relations is None or not all(map(self._is_elsewhere, relations)):
             return None
-        return Access(frozenset(relation.oid for relation in named), changed=frozenset(relation.oid for relation in changed))
+        changed, read = relations[: len(uses.changed)], relations[len(uses.changed) :]
+        if not all(map(self._is_alone, changed)):
+            return None
+        return Access(read=frozenset(relation.oid for relation in read), changed=frozenset(relation.oid for relation in changed))
 
     def _relations(self, trigger: Trigger, nodes: Sequence[pb.RangeVar]) -> list[Relation] | None:
         """Return the relations that a trigger's function names, or None if it names its own table, or its WHEN reads tables."""
