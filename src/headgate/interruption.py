@@ -27,17 +27,17 @@ def watched(check_statement: Callable[[], None]) -> Iterator[None]:
         _thread.check = outer
 
 
-def pending() -> PostgresError | None:
-    """Return the error that `check` would raise, or None."""
-    try:
-        check()
-    except PostgresError as error:
-        return error
-    return None
-
-
 def check() -> None:
     """Raise an error if the statement is cancelled."""
     check_statement: Callable[[], None] | None = getattr(_thread, "check", None)
     if check_statement is not None:
         check_statement()
+
+
+def pending(check_statement: Callable[[], None] = check) -> PostgresError | None:
+    """Return the error that a check would raise, or None."""
+    try:
+        check_statement()
+    except PostgresError as error:
+        return error
+    return None

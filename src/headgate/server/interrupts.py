@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
+from headgate import interruption
 from headgate.errors import PostgresError, Severity
 
 BY_USER = ("57014", "canceling statement due to user request")
@@ -123,11 +124,7 @@ class Interrupts:
 
     def pending(self) -> PostgresError | None:
         """Return the error that `check` would raise, or None."""
-        try:
-            self.check()
-        except PostgresError as error:
-            return error
-        return None
+        return interruption.pending(self.check)
 
     def forget_cancel(self, error: PostgresError | None = None) -> None:
         """Discard a cancel request, because the statement continues. With `error`, only if the request has raised it."""

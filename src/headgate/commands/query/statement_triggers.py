@@ -1,4 +1,4 @@
-"""What a statement leaves for its end: calls of triggers, and checks of foreign keys.
+"""The calls of triggers and the checks of foreign keys that wait for the end of a statement.
 
 A planner has one object, which the planners of the data-modifying statements in its WITH clause share. `trigger.statement` fills it. As in
 PostgreSQL, everything waits until the whole statement has written its rows.

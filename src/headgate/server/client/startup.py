@@ -12,7 +12,6 @@ import struct
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from headgate.catalog import database as databases
@@ -299,7 +298,7 @@ def _session(
         server_addr=local[0],
         server_port=local[1],
     )
-    session = ClientSession(node, connection, backend, context, settings, role, Computed(_functions, partial(_relations, node)))
+    session = ClientSession(node, connection, backend, context, settings, role, Computed(_functions, _relations))
     for name, value in startup_settings:
         if name.lower() in session_role.NAMES:
             session.role.begin_with(name, value)
@@ -315,10 +314,10 @@ def _functions(session: ClientSession) -> Mapping[str, Callable[..., object]]:
     return functions(session)
 
 
-def _relations(node: NodeState, session: ClientSession) -> Mapping[str, Provider]:
+def _relations(session: ClientSession) -> Mapping[str, Provider]:
     from headgate.server.report.system_view import providers
 
-    return providers(node, session)
+    return providers(session.node, session)
 
 
 def _apply_stored(node: NodeState, settings: SessionSettings, role: Role, database: Database) -> None:

@@ -1,4 +1,4 @@
-"""What a node records about itself: the log, the backends, counts of statements, problems (manual, 20.8).
+"""The log, the list of backends, the counts of statements, and the problems of a node (manual, 20.8).
 
-Sessions, workers and threads record; `server.report` reads. It contains no row values or passwords.
+Sessions, workers and threads write them, and `server.report` reads them. They contain no row values or passwords.
 """

@@ -66,7 +66,11 @@ SEVERITIES = ["DEBUG5", "DEBUG4", "DEBUG3", "DEBUG2", "DEBUG1", "LOG", "NOTICE",
 
 @dataclass(frozen=True)
 class Computed:
-    """What the modules above compute for a session: `functions` those with side effects, `relations` the dynamic ones (pg_stat_*)."""
+    """The tables of the session's functions and dynamic relations. The modules above have them, and `startup` fills them in.
+
+    functions  return the functions that act on the session or the node, by name
+    relations  return the relations that are computed when they are read, such as pg_stat_activity, by name
+    """
 
     functions: Callable[[ClientSession], Mapping[str, Callable[..., object]]]
     relations: Callable[[ClientSession], Mapping[str, Provider]]
