@@ -174,3 +174,7 @@ DO $$ BEGIN LOOP NULL; END LOOP; END $$;
 DO $$ BEGIN BEGIN PERFORM pg_sleep(5); EXCEPTION WHEN others THEN RAISE NOTICE 'caught'; END; END $$;
 DO $$ BEGIN BEGIN PERFORM pg_sleep(5); EXCEPTION WHEN query_canceled THEN RAISE NOTICE 'caught'; END; PERFORM 1; END $$;
 RESET statement_timeout;
+\set VERBOSITY default
+DO $$ DECLARE a int[]; BEGIN a[2] := nosuch + 1; END $$;
+DO $$ DECLARE r bigint; BEGIN r := 1 + nextval('nosuch'); END $$;
+DO $$ DECLARE r int := nosuch; BEGIN NULL; END $$;

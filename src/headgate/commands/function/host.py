@@ -65,7 +65,9 @@ class SessionHost:
         shown = f'SQL expression "{sql.text}"' if sql.assignment is None else f'PL/pgSQL assignment "{sql.assignment}"'
         # PostgreSQL computes an expression without variables when it plans it
         is_planned = not prepared.is_simple or (prepared.expression is not None and not values)
-        with self._context_of(shown if is_planned else None, sql.text, before=0 if sql.is_statement else len("SELECT ")):
+        cited = sql.assignment or sql.text
+        before = 0 if sql.is_statement else len("SELECT ") - (len(cited) - len(sql.text))
+        with self._context_of(shown if is_planned else None, cited, before=before):
             return self._evaluated(prepared, values)
 
     def _evaluated(self, prepared: PreparedText, values: Sequence[Value]) -> Value:
@@ -311,7 +313,8 @@ class SessionHost:
     def _context_of(self, shown: str | None, text: str, *, before: int = 0) -> Iterator[None]:
         """Add a line of context to errors in the block.
 
-        An error with a position cites the text instead (_SPI_error_callback). `before`: the number of characters that were put before it.
+        An error with a position cites the text instead (_SPI_error_callback). `before`: the number of characters that were put before it;
+        it is negative if the text has some before the expression.
         """
         self.callers.append(lambda: shown or "")
         try:

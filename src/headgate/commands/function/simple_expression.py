@@ -6,7 +6,7 @@ values of the variables are put in as constants.
     expression                                              computed by
     operators and functions that `expression.scalar` has    a Python function
     other, with an exact form in Arrow                      Arrow (`columnwise`)
-    other, with an exact form in the compiler               `RowEvaluator`
+    other, with an exact form in the compiler, or nextval   `RowEvaluator`
     any other, such as a row or a call of the catalogs      nothing: the caller runs a query
 """
 
@@ -19,9 +19,11 @@ import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
 from headgate.commands.function.prepared_text import PreparedText
+from headgate.commands.query import sequence_call
 from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.query.planner import Planner
 from headgate.commands.query.row_evaluator import RowEvaluator, array_of
+from headgate.commands.query.sequence_call import SequenceCalls
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
 from headgate.expression import columnwise, rewriting, scalar
@@ -102,6 +104,8 @@ class SimpleExpressions:
     def _constant_value(self, expression: Expression) -> Value | None:
         """Return the value of an expression without variables, or None if only a query can compute it."""
         evaluable = self.evaluation.prepare(expression)
+        if any(map(sequence_call.is_call, expressions(evaluable))):
+            return self._value_by_nodes(evaluable)
         try:
             return Value(expression.type, write_text(self._array(evaluable), expression.type.oid)[0].as_py())
         except NotColumnwise:
@@ -117,10 +121,11 @@ class SimpleExpressions:
         """Return the value of a prepared expression, or None if it has no form that is exact for these values (0A000)."""
         nodes = list(expressions(evaluable))
         is_row = any(node.type.oid == registry.RECORD for node in nodes) and not any(isinstance(node, FieldSelect) for node in nodes)
-        if is_row or not all(map(compiler.has_form, nodes)):
+        if is_row or not all(compiler.has_form(node) or sequence_call.is_call(node) for node in nodes):
             return None
+        evaluator = RowEvaluator(self.evaluation.time, called=SequenceCalls(self._session, []).value)
         try:
-            return Value(evaluable.type, RowEvaluator(self.evaluation.time).constant(evaluable).value)
+            return Value(evaluable.type, evaluator.constant(evaluable).value)
         except PostgresError as error:
             if error.sqlstate != "0A000":
                 raise
