@@ -83,6 +83,8 @@ def run_one(node: ParseNode, session: Session) -> Result:
 def _fires_before(node: ParseNode, session: Session) -> Relation | None:
     """Return the table of a statement that fires BEFORE STATEMENT triggers of it, otherwise None."""
     cursor = session.begin_statement().cursor
+    if not triggers.any_before_statement(cursor, session.context.database):
+        return None
     relation = lookup.find(cursor, session.context, node.relation)
     if relation is None or not relation.has_triggers:
         return None

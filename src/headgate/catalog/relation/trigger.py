@@ -79,6 +79,12 @@ def of_relation(cursor: Cursor, database: int, relation: int) -> list[Trigger]:
     return [_read(row) for row in rows(cursor, sql, [database, relation])]
 
 
+def any_before_statement(cursor: Cursor, database: int) -> bool:
+    """Return whether a table of the database has a BEFORE STATEMENT trigger."""
+    sql = f"SELECT 1 FROM hg.pg_trigger WHERE dbid = ? AND tgtype & {ROW | BEFORE} = {BEFORE} AND NOT tgisinternal LIMIT 1"
+    return bool(rows(cursor, sql, [database]))
+
+
 def _read(row: Row) -> Trigger:
     oid, relation, name, function, kind, enabled, columns, arguments, condition, pretty, constraint, parent, *others = row
     deferrable, deferred, old_table, new_table, referenced = others

@@ -59,6 +59,8 @@ def predicate(relation: Relation, index: Index) -> Expression | None:
 
 def used_columns(relation: Relation, index: Index) -> set[int]:
     """Return the attnums of the columns that an index depends on: those of its key, its expressions and its predicate."""
+    if not index.expressions and index.predicate is None:
+        return set(index.attnums)
     condition = predicate(relation, index)
     used = [*expressions(relation, index), *([condition] if condition is not None else [])]
     return {node.attnum for expression in used for node in walk(expression) if isinstance(node, ColumnRef)}
