@@ -18,7 +18,8 @@ from headgate.commands.dml.returning import JOINED
 from headgate.commands.dml.rows import many_rows
 from headgate.commands.publication import replica_identity
 from headgate.commands.query.driver import key_lookup, table_scan
-from headgate.commands.query.driver.table_rows import HeldTable, usual_way_says
+from headgate.commands.query.driver.computation import usual_way_says
+from headgate.commands.query.driver.table_rows import HeldTable
 from headgate.commands.query.planner import Planner
 from headgate.expression import columnwise
 from headgate.expression.implementation.implementation import NotColumnwise

@@ -19,7 +19,8 @@ from headgate.catalog.relation.relation import Relation
 from headgate.commands.query import rendering, row_by_row
 from headgate.commands.query.clause import from_clause
 from headgate.commands.query.driver import table_rows
-from headgate.commands.query.driver.table_rows import HeldTable, usual_way_says
+from headgate.commands.query.driver.computation import usual_way_says
+from headgate.commands.query.driver.table_rows import HeldTable
 from headgate.commands.query.plan import Plan, Source, col
 from headgate.commands.query.planner import Planner
 from headgate.expression.implementation.implementation import NotColumnwise

@@ -27,9 +27,10 @@ from headgate.analysis.query import ChangesItem, FromItem, Limit, PlanColumn, Qu
 from headgate.commands import privilege
 from headgate.commands.query import change_scan, row_by_row
 from headgate.commands.query.catalog import answer as catalog
-from headgate.commands.query.driver import key_lookup, table_query, table_rows, table_scan, values_list
+from headgate.commands.query.driver import computation, key_lookup, table_query, table_rows, table_scan
+from headgate.commands.query.driver.computation import usual_way_says
 from headgate.commands.query.driver.table_query import TableQuery
-from headgate.commands.query.driver.table_rows import HeldTable, usual_way_says
+from headgate.commands.query.driver.table_rows import HeldTable
 from headgate.commands.query.driver.table_scan import Rows
 from headgate.commands.query.planner import Planner
 from headgate.commands.query.row_evaluator import RowEvaluator, array_of
@@ -115,6 +116,8 @@ def _among(table: HeldTable, query: TableQuery) -> Rows:
     held = planner.transaction.reader.held(relation) if keys is None else key_lookup.rows(planner, relation, keys)
     if held is None and condition is None and most is not None and most <= MOST:
         held = planner.transaction.reader.first_rows(relation, most)
+    if held is None and not query.is_columnwise:
+        raise NotColumnwise("a function over many rows")
     if held is None:
         return table_scan.read(table, condition, query.keys, most)
     rows = table.passing(held, condition)
@@ -138,7 +141,7 @@ def _constant_refusal(query: Query, select: Select, refuse: Callable[[Query], st
         return "not a constant"
     if any(isinstance(part, FuncExpr) and catalog.acts(part) for part in parts):
         return "a function that acts"
-    if not all(values_list.is_read_exactly(part.type.oid) for part in parts):
+    if not all(computation.is_read_exactly(part.type.oid) for part in parts):
         return "a type whose values are read elsewhere"
     return next((reason for link in links if (reason := _refusal_of(link, refuse)) is not None), None)
 
@@ -169,7 +172,7 @@ def _constant_answer(planner: Planner, query: Query, select: Select, run: Callab
     try:
         return table_rows.result(query.columns, [_value(planner, target.expression, run) for target in select.targets], planner.session)
     except PostgresError as error:
-        if error.sqlstate in table_rows.CANCELLED or (calls and error.sqlstate != "0A000"):
+        if error.sqlstate in computation.CANCELLED or (calls and error.sqlstate != "0A000"):
             raise  # the next engine would call a function of a user again
         raise NotColumnwise(error.sqlstate) from error
 

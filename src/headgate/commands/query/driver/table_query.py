@@ -1,6 +1,6 @@
 """Evaluate a SELECT of one table over rows that the driver holds: grouping, DISTINCT, ORDER BY, LIMIT, SELECT list.
 
-Called by `answer`. `refusal` decides from the analysed query alone whether Arrow supports every function and aggregate of it. So
+Called by `answer`. `refusal` decides from the analysed query alone whether every function (`computation`) and aggregate of it is known. So
 functions with side effects are never called here. Only then does `TableQuery.of` substitute parameters and session values.
 """
 
@@ -14,13 +14,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.analysis.query import Grouped, Limit, PlanColumn, Query, Select, Sort, reference
-from headgate.commands.query import instant
 from headgate.commands.query.clause import ordering
+from headgate.commands.query.driver import computation
 from headgate.commands.query.driver.table_rows import HeldTable
 from headgate.commands.query.driver.table_scan import Rows, keys_of
 from headgate.expression import columnwise, columnwise_group
 from headgate.expression.implementation.implementation import NotColumnwise
 from headgate.expression.node import Aggregate, ColumnRef, Expression
+from headgate.expression.spark.session_time import SessionTime
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class TableQuery:
     sorts: tuple[Sort, ...]
     limit: int | None
     offset: int
+    time: SessionTime
 
     @classmethod
     def of(cls, table: HeldTable, query: Query, select: Select) -> TableQuery:
@@ -58,6 +60,7 @@ class TableQuery:
             tuple(replace(sort, expression=table.prepared(sort.expression)) for sort in query.sorts),
             None if limit.count is None else _count(table, limit.count),
             0 if limit.offset is None else _count(table, limit.offset) or 0,
+            table.time,
         )
 
     @property
@@ -66,6 +69,13 @@ class TableQuery:
         if self.groups is not None:
             return keys_of([*self.groups.items.values(), *self.groups.aggregates.values()])
         return keys_of([*self.targets, *(sort.expression for sort in self.sorts)])
+
+    @property
+    def is_columnwise(self) -> bool:
+        """Return whether Arrow has a form of every expression over the table's rows, so that there may be many."""
+        condition = [] if self.condition is None else [self.condition]
+        computed = [] if self.groups is not None else [*self.targets, *(sort.expression for sort in self.sorts)]
+        return all(map(columnwise.is_known, [*condition, *computed]))
 
     @property
     def enough(self) -> int | None:
@@ -89,16 +99,22 @@ class TableQuery:
             rows = rows.take(self._first_of_equals(rows))
         if not self.sorts:
             rows = rows.slice(self.offset, self.limit)
-            return [_value(target, rows) for target in self.targets]
+            return [self._value(target, rows) for target in self.targets]
         # PostgreSQL computes the SELECT list before it sorts: it may raise for a row that LIMIT leaves out
-        values = [_value(target, rows) for target in self.targets]
+        values = [self._value(target, rows) for target in self.targets]
         stop = None if self.limit is None else self.offset + self.limit
         places = self._places(rows)[self.offset : stop]
         return [array.take(places) for array in values]
 
+    def _value(self, expression: Expression, rows: Rows) -> pa.Array:
+        """Return the values of an expression. A column is returned unchanged, even if an aggregate returned a decimal."""
+        if isinstance(expression, ColumnRef):
+            return rows.columns[expression.key]
+        return computation.value(expression, rows.columns, rows.count, self.time)
+
     def _first_of_equals(self, rows: Rows) -> pa.Array:
         """Return the place of one row of each set of rows whose SELECT lists are equal."""
-        keys = {str(place): columnwise.group_key(target.type, _value(target, rows)) for place, target in enumerate(self.targets)}
+        keys = {str(place): columnwise.group_key(target.type, self._value(target, rows)) for place, target in enumerate(self.targets)}
         numbered = pa.table({**keys, "row": pa.array(range(rows.count), pa.int64())})
         return numbered.group_by(list(keys)).aggregate([("row", "min")]).column("row_min").combine_chunks()
 
@@ -106,7 +122,7 @@ class TableQuery:
         """Return the places of the rows in the order of ORDER BY."""
         columns, keys = {}, []
         for place, sort in enumerate(self.sorts):
-            values = columnwise.sort_key(sort.expression.type, _value(sort.expression, rows))
+            values = columnwise.sort_key(sort.expression.type, self._value(sort.expression, rows))
             if values.null_count:
                 columns[f"null{place}"] = pc.is_null(values).cast(pa.int8())
                 keys.append((f"null{place}", "descending" if sort.nulls_first else "ascending"))
@@ -129,11 +145,13 @@ def _groups(table: HeldTable, grouped: Grouped) -> _Groups:
 
 
 def refusal(query: Query, select: Select) -> str | None:
-    """Return the reason why Arrow cannot evaluate a query of one table, by the tree alone, or None if it can."""
+    """Return the reason why the driver cannot evaluate a query of one table, by the tree alone, or None if it can."""
     if select.on or (query.limit is not None and query.limit.with_ties):
         return "DISTINCT ON or WITH TIES"
     targets, sorts = [target.expression for target in select.targets], [sort.expression for sort in query.sorts]
-    expressions = [*targets, *sorts, *([] if select.where is None else [select.where])]
+    expressions, is_known = [*targets, *sorts], computation.is_known
+    if select.where is not None and not computation.is_known(select.where):
+        return "a function"
     computed: frozenset[str] = frozenset()
     if select.grouped is not None:
         grouped = select.grouped
@@ -145,8 +163,8 @@ def refusal(query: Query, select: Select) -> str | None:
         if not all(map(columnwise.is_grouped, [*grouped.items, *(columns[source.key] for source in grouped.dependent)])):
             return "equal values that differ"
         expressions += [*grouped.items, *([] if grouped.having is None else [grouped.having])]
-        computed = frozenset(grouped.aggregates.values())
-    if not all(columnwise.is_known(expression, instant.FUNCTIONS) for expression in expressions):
+        computed, is_known = frozenset(grouped.aggregates.values()), computation.is_known_by_column
+    if not all(map(is_known, expressions)):
         return "a function"
     if select.distinct and not all(_is_computed(target, computed) or columnwise.is_grouped(target) for target in targets):
         return "equal values that differ"
@@ -158,13 +176,6 @@ def refusal(query: Query, select: Select) -> str | None:
 def _is_computed(expression: Expression, aggregates: AbstractSet[str]) -> bool:
     """Return whether an expression is an aggregate. A sum is a decimal, although numeric is stored as text."""
     return isinstance(expression, ColumnRef) and expression.key in aggregates
-
-
-def _value(expression: Expression, rows: Rows) -> pa.Array:
-    """Return the values of an expression. A column is returned unchanged, even if an aggregate returned a decimal."""
-    if isinstance(expression, ColumnRef):
-        return rows.columns[expression.key]
-    return columnwise.value(expression, rows.columns, rows.count)
 
 
 def _count(table: HeldTable, value: Expression) -> int | None:

@@ -6,7 +6,6 @@ then runs the statement on Spark, which gives the same answer or raises the erro
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
@@ -16,19 +15,17 @@ from headgate.analysis.query import FromItem, PlanColumn, SelectItem, reference
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.commands import privilege
-from headgate.commands.query import instant, rendering
+from headgate.commands.query import rendering
 from headgate.commands.query.clause import from_clause
+from headgate.commands.query.driver import computation
 from headgate.commands.query.planner import Planner
 from headgate.commands.session import Session
-from headgate.errors import PostgresError
-from headgate.expression import columnwise
 from headgate.expression.implementation.implementation import NotColumnwise
 from headgate.expression.node import ColumnRef, Expression
 from headgate.expression.node import walk as expressions
+from headgate.expression.spark.session_time import SessionTime
 from headgate.types import buffers
 from headgate.types.resultset import ResultSet
-
-CANCELLED = ("57014", "57P01")
 
 
 class HeldTable:
@@ -59,6 +56,11 @@ class HeldTable:
         return cls(planner, relation, FromItem((table, second_table), star), columns)
 
     @property
+    def time(self) -> SessionTime:
+        """The session's values of time and TimeZone."""
+        return self.planner.evaluation.time
+
+    @property
     def references(self) -> list[ColumnRef]:
         return [reference(column) for column in self.star]
 
@@ -68,14 +70,17 @@ class HeldTable:
         return None if bound is None else self.computed(bound)
 
     def computed(self, expression: Expression) -> Expression:
-        """Return an expression like `prepared`. If Arrow has no form of it, raise NotColumnwise before a function in it is called."""
-        if not columnwise.is_known(expression, instant.FUNCTIONS):
+        """Return an expression like `prepared`. If it is not known here, raise NotColumnwise before a function in it is called."""
+        if not computation.is_known(expression):
             raise NotColumnwise("a function")
         return self.prepared(expression)
 
     def prepared(self, expression: Expression) -> Expression:
-        """Return the expression with substituted parameters. Raise NotColumnwise if it names a column that the role may not read."""
-        substituted = self.planner.prepare(expression)
+        """Return the expression with parameters and other constant parts as constants.
+
+        Raise NotColumnwise if it names a column that the role may not read.
+        """
+        substituted = computation.folded(self.planner.prepare(expression), self.time)
         restricted = self.planner.evaluation.restricted
         if any(isinstance(node, ColumnRef) and (node.attnum <= 0 or node.key in restricted) for node in expressions(substituted)):
             raise NotColumnwise("a column that is none, or is not to be read")
@@ -84,12 +89,12 @@ class HeldTable:
     def passing(self, rows: pa.Table, condition: Expression | None) -> pa.Table:
         if condition is None or not rows.num_rows:
             return rows
-        return rows.filter(columnwise.condition(condition, self.by_key(rows), rows.num_rows))
+        return rows.filter(computation.condition(condition, self.by_key(rows), rows.num_rows, self.time))
 
     def values(self, rows: pa.Table, expressions: Sequence[Expression]) -> list[pa.Array]:
         """Return the values of expressions, each in the stored form of its type."""
         by_key = self.by_key(rows)
-        return [columnwise.value(expression, by_key, rows.num_rows) for expression in expressions]
+        return [computation.value(expression, by_key, rows.num_rows, self.time) for expression in expressions]
 
     def by_key(self, rows: pa.Table) -> dict[str, pa.Array]:
         """Return the columns of the rows by their keys in expressions."""
@@ -112,14 +117,3 @@ def result(columns: Sequence[PlanColumn], values: Sequence[pa.Array], session: S
 def streamed(columns: tuple[PlanColumn, ...], batches: Iterator[pa.RecordBatch], session: Session) -> ResultSet:
     """Return a result whose rows are read while they are sent."""
     return ResultSet(rendering.result_columns(columns), (rendering.text_batch(batch, columns, session) for batch in batches))
-
-
-@contextlib.contextmanager
-def usual_way_says() -> Iterator[None]:
-    """Replace a PostgresError in the block by NotColumnwise, except for a cancel. The usual execution then raises the error."""
-    try:
-        yield
-    except PostgresError as error:
-        if error.sqlstate in CANCELLED:
-            raise
-        raise NotColumnwise(error.sqlstate) from error

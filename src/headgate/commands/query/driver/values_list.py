@@ -18,13 +18,14 @@ from pyspark.sql.types import LongType, StructField, StructType
 from headgate import interruption
 from headgate.catalog.relation.relation import Column
 from headgate.commands.query import row_by_row
+from headgate.commands.query.driver import computation
 from headgate.errors import PostgresError
 from headgate.expression import builtin, columnwise
 from headgate.expression.implementation.implementation import NotColumnwise
 from headgate.expression.node import ColumnRef, Const, Expression, FuncExpr, SubLink, TypeRef, walk
 from headgate.expression.rewriting import rewrite
 from headgate.storage.spark.local_relation import local_frame
-from headgate.types import buffers, registry, sortkey
+from headgate.types import buffers, registry
 from headgate.types.storage import spark_type
 from headgate.types.text.text import read_text
 
@@ -73,7 +74,7 @@ def constants(planner: Planner, columns: Sequence[PlanColumn], values: Sequence[
 
     `values`: the expressions of each column, in its type.
     """
-    if not all(is_read_exactly(column.type.oid) for column in columns):
+    if not all(computation.is_read_exactly(column.type.oid) for column in columns):
         return None
     if any(not isinstance(cell, Const) and _depends_on_query(cell) for cells in values for cell in cells):
         return None
@@ -121,14 +122,6 @@ def _merged(known: pa.Array, computed: Mapping[int, Expression], values: Sequenc
     for number, place in enumerate(computed):
         places[place] = len(known) + number
     return pa.concat_arrays([known, *(array.cast(known.type) for array in values)]).take(pa.array(places))
-
-
-def is_read_exactly(oid: int) -> bool:
-    """Return whether this module has the type's input function: not for regclass, ranges, points and money."""
-    kind = registry.known().find(oid)
-    if kind is not None and kind.is_array:
-        return is_read_exactly(kind.element)
-    return oid in (registry.JSON, registry.UNKNOWN) or sortkey.comparable(oid, registry.known())
 
 
 def evaluate(planner: Planner, expressions: Sequence[Expression]) -> list[pa.Array]:
@@ -187,7 +180,7 @@ def _at_once(planner: Planner, shape: Expression, constants: Sequence[Sequence[C
     for number, values in enumerate(zip(*constants, strict=True)):
         kind = values[0].type
         if len({constant.value for constant in values}) > 1:
-            if not is_read_exactly(kind.oid) or kind.oid == registry.UNKNOWN:
+            if not computation.is_read_exactly(kind.oid) or kind.oid == registry.UNKNOWN:
                 return None
             texts = pa.array([constant.value for constant in values], pa.string())
             column = ColumnRef(type=kind, name="", attnum=number + 1, key=planner.key("constant"))
@@ -227,9 +220,15 @@ def has_volatile(expression: Expression) -> bool:
 
 
 def _in_a_row(planner: Planner, expressions: Sequence[Expression]) -> list[pa.Array]:
-    """Evaluate expressions as the columns of one row."""
+    """Evaluate expressions as the columns of one row, with Spark if one of them is not known here or raises an error."""
     with contextlib.suppress(NotColumnwise):
-        return [columnwise.value(expression, {}, 1) for expression in expressions]
+        return [_value(planner, expression) for expression in expressions]
     frame, settled = row_by_row.settled(planner.evaluation, planner.one_row(), expressions)
     table = frame.select(*[planner.column(expression).alias(f"v{place}") for place, expression in enumerate(settled)]).toArrow()
     return [pa.concat_arrays(table.column(place).chunks) for place in range(len(expressions))]
+
+
+def _value(planner: Planner, expression: Expression) -> pa.Array:
+    if not computation.is_known(expression):
+        raise NotColumnwise("a function")
+    return computation.value(expression, {}, 1, planner.evaluation.time)
