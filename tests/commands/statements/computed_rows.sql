@@ -24,6 +24,7 @@ SELECT id, 1 / (id - 5) FROM t WHERE id = 5;
 SELECT id FROM t WHERE id = 5 AND 1 / (n - 50) > 0;
 SELECT 'a' || s::int FROM t WHERE id = 5;
 SELECT id, (s || '!')::varchar(3), (j ->> 'a')::int + 1 FROM t WHERE id = 5;
+SELECT right(s, -2147483648), left(s, -2147483648), right(s, -2), left(s, -2) FROM t WHERE id = 5;
 UPDATE t SET s = 'new' || id, n = length(s) + (j ->> 'a')::int, x = x / 3, y = y / 3, c = 'z' || id, at = at + interval '1 month', j = jsonb_set(j, '{a}', to_jsonb(id + 100)), a = a || 9, f = sqrt(f), i = i / 3 WHERE id = 4 RETURNING *;
 UPDATE t SET s = s || id, v = left(v, 2) || 'w', x = x * 1.10, d = d + 1 WHERE id % 2 = 0 AND id < 20 RETURNING id, s, v, x, d;
 UPDATE t SET s = s || id, x = round(x / 3, 5), ok = s LIKE 'n%' WHERE id % 2 = 1;

@@ -314,7 +314,9 @@ IMPLEMENTATIONS: Table = {
     ),
     "text_substr_no_len": Implementation(native(TEXT, _substring), null_first=True, duckdb=Guarded("substr({0}, greatest({1}, 1))")),
     "text_left": Implementation(native(TEXT, _take_left), Raises.NEVER, null_first=True, duckdb="left({0}, {1})"),
-    "text_right": Implementation(native(TEXT, _right), Raises.NEVER, null_first=True, duckdb="right({0}, {1})"),
+    "text_right": Implementation(
+        native(TEXT, _right), Raises.NEVER, null_first=True, duckdb="CASE {1} WHEN -2147483648 THEN {0} ELSE right({0}, {1}) END"
+    ),
     "textpos": silent(native(INT4, _position), duckdb="CAST(instr({0}, {1}) AS INTEGER)"),
     "btrim": Implementation(native(TEXT, _trim(F.btrim)), Raises.NEVER, null_first=True, duckdb="trim({0}, {1})"),
     "btrim1": Implementation(native(TEXT, _trim(F.btrim)), Raises.NEVER, null_first=True, duckdb="trim({0}, ' ')"),
