@@ -30,12 +30,14 @@ from headgate.storage.spark.persisted import persisted, places
 from headgate.types.storage import spark_type
 
 
-def set_list(targets: Sequence[pb.Node], planner: Planner, relation: Relation, scope: Scope) -> dict[str, Expression | SetToDefault]:
-    """Return the new value of each column in the SET list, in the column's type.
+def set_list(
+    targets: Sequence[pb.Node], planner: Planner, relation: Relation, scope: Scope, context: BindContext | None = None
+) -> dict[str, Expression | SetToDefault]:
+    """Return the new value of each column in the SET list, in the column's type. `context`: that of the planner if it is None.
 
     As in PostgreSQL, an error in any of the values comes before an error in a column's name.
     """
-    context = planner.context.within(construct="UPDATE", default=True)
+    context = (context or planner.context).within(construct="UPDATE", default=True)
     values: dict[str, Expression | SetToDefault] = {}
     parts: set[str] = set()
     for target, source in _bind_targets(targets, planner, scope, context):

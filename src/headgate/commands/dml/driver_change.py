@@ -7,7 +7,8 @@ rows are read, in both cases.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 from postgast import pg_query_pb2 as pb
@@ -17,19 +18,17 @@ from headgate.commands.dml import assignment, current_row
 from headgate.commands.dml.returning import JOINED
 from headgate.commands.dml.rows import many_rows
 from headgate.commands.publication import replica_identity
-from headgate.commands.query.driver import key_lookup, table_scan
+from headgate.commands.query.driver import answer, key_lookup, table_scan
 from headgate.commands.query.driver.computation import usual_way_says
 from headgate.commands.query.driver.table_rows import HeldTable
 from headgate.commands.query.planner import Planner
 from headgate.expression import columnwise
 from headgate.expression.implementation.implementation import NotColumnwise
-from headgate.expression.node import Expression, SetToDefault, conjuncts
-from headgate.sql.parser import walk
+from headgate.expression.node import Expression, SetToDefault, SubLink, conjuncts, walk
+from headgate.sql import parser
 from headgate.storage.delta.delta_table import FILE, ROW
 from headgate.storage.write import arrow_row
 from headgate.types import buffers
-
-_NOT_HERE = frozenset({"SubLink", "MultiAssignRef"})
 
 
 def updated(
@@ -38,8 +37,16 @@ def updated(
     """Return the rows that an UPDATE changes: `old`, `new`, `file`, `row`."""
 
     def new(table: HeldTable) -> Callable[[pa.Table], pa.StructArray]:
-        new_values = _set_list(table, node.target_list)
-        return lambda rows: _new_rows(table, new_values, rows)
+        values = _set_list(table, node.target_list)
+        # PostgreSQL runs a subquery of the SET list when it needs the value for a row
+        known = None if any(isinstance(part, SubLink) for value in values.values() for part in walk(value)) else _computed(table, values)
+
+        def rows_of(rows: pa.Table) -> pa.StructArray:
+            if not rows.num_rows:
+                return pa.array([], pa.struct(list(arrow_row(relation))))
+            return _new_rows(table, _computed(table, values) if known is None else known, rows)
+
+        return rows_of
 
     return _compute_changes(planner, relation, node, name, new, action="update", keeps_keys=keeps_keys)
 
@@ -56,13 +63,13 @@ def deleted(planner: Planner, relation: Relation, node: pb.DeleteStmt, name: tup
 
 def taken(planner: Planner, relation: Relation, clause: pb.OnConflictClause, name: str, rows: pa.Table) -> pa.Table | None:
     """Return the rows that DO UPDATE changes. `rows` has the columns of the stored and of the proposed row, `file`, `row` and `place`."""
-    if any(node.DESCRIPTOR.name in _NOT_HERE for node in walk(clause)):
+    if any(node.DESCRIPTOR.name == "SubLink" for node in parser.walk(clause)):
         return None
     width = len(relation.columns)
     try:
         table = HeldTable.named(planner, relation, name, None, also="excluded")
         with usual_way_says():
-            condition, new_values = table.where(clause), _set_list(table, clause.target_list)
+            condition, new_values = table.where(clause), _computed(table, _set_list(table, clause.target_list))
         passing_rows = table.passing(rows, condition)
         old = _struct(passing_rows.select(range(width)).rename_columns([column.name for column in relation.columns]))
         new = _new_rows(table, new_values, passing_rows)
@@ -93,10 +100,8 @@ def _compute_changes(
 ) -> pa.Table | None:
     if relation.rows_key in planner.frozen or planner.describing or node.HasField("with_clause"):
         return None
-    if any(part.DESCRIPTOR.name in _NOT_HERE for part in walk(node)):
-        return None
     try:
-        table = HeldTable.named(planner, relation, *name)
+        table = HeldTable.named(planner, relation, *name, answered=functools.partial(answer.answered, planner))
         with usual_way_says():
             condition, value = table.where(node), new(table)
             replica_identity.check(planner.transaction.cursor, relation, action)
@@ -109,11 +114,18 @@ def _compute_changes(
 
 def _set_list(table: HeldTable, targets: Sequence[pb.Node]) -> dict[str, Expression]:
     values = {}
-    for name, value in assignment.set_list(targets, table.planner, table.relation, table.scope).items():
+    planner = table.planner
+    context = planner.context.within(subquery=planner.analysed_subquery)  # its values are computed before the statement writes
+    for name, value in assignment.set_list(targets, planner, table.relation, table.scope, context).items():
         if isinstance(value, SetToDefault):
             raise NotColumnwise("DEFAULT")
-        values[name] = table.computed(value)
+        values[name] = value
     return values
+
+
+def _computed(table: HeldTable, values: Mapping[str, Expression]) -> dict[str, Expression]:
+    with usual_way_says():
+        return {name: table.computed(value) for name, value in values.items()}
 
 
 def _among(table: HeldTable, node: pb.DeleteStmt | pb.UpdateStmt, condition: Expression | None, *, keeps_keys: bool) -> pa.Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headgate.analysis import row_width
-from headgate.analysis.query import reference
+from headgate.analysis.query import Query, reference
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import inheritance
 from headgate.catalog.relation import trigger as triggers
@@ -26,8 +26,7 @@ from headgate.commands.dml.rows import many_rows, next_value, storage_error
 from headgate.commands.dml.rows.new_rows import NewRows
 from headgate.commands.query import rendering, row_security
 from headgate.commands.query.clause import modifying_with
-from headgate.commands.query.driver import values_list
-from headgate.commands.query.plan import Plan
+from headgate.commands.query.driver import answer, computation, values_list
 from headgate.commands.query.planner import Planner
 from headgate.commands.query.row_security import Rows, RowSecurity, Statement
 from headgate.commands.result import CommandResult
@@ -41,8 +40,10 @@ from headgate.expression.binding import binder
 from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.part_assignment import Target
 from headgate.expression.binding.scope import EMPTY
+from headgate.expression.implementation.implementation import NotColumnwise
 from headgate.expression.node import Const, Expression, FuncExpr, Param, SetToDefault, TypeRef
 from headgate.sql.parser import ParseNode, beginning, unwrap, walk
+from headgate.types import buffers
 from headgate.types.registry import FIRST_USER_OID
 from headgate.types.resultset import ResultSet
 from headgate.types.storage import NO_COLUMN, arrow_type
@@ -265,9 +266,9 @@ def _source(node: pb.InsertStmt, planner: Planner, writer: NewRows, columns: Seq
     select = unwrap(node.select_stmt)
     if select.values_lists and not select.sort_clause and not select.HasField("limit_count") and not select.HasField("with_clause"):
         return _values(select, node, planner, writer, columns)
-    plan = planner.select(select, None, target_types(node, columns, planner.context))
-    _permit(planner, writer.relation, columns if node.cols else columns[: len(plan.columns)])
-    return _select(plan, node, planner, writer, columns)
+    query = planner.analyse(select, None, target_types(node, columns, planner.context))
+    _permit(planner, writer.relation, columns if node.cols else columns[: len(query.columns)])
+    return _select(query, node, planner, writer, columns)
 
 
 def value_lists(select: pb.SelectStmt, node: pb.InsertStmt, columns: Sequence[Column]) -> list[list[pb.Node]]:
@@ -325,8 +326,8 @@ def _expand(
         if unwrap(item).DESCRIPTOR.name != "SetToDefault":
             select.target_list.add().res_target.val.CopyFrom(item)
             named_columns.append(column)
-    plan = planner.select(select, None, [stored_expression.type_of(named_column) for named_column in named_columns])
-    return _select(plan, node, planner, writer, named_columns)
+    query = planner.analyse(select, None, [stored_expression.type_of(named_column) for named_column in named_columns])
+    return _select(query, node, planner, writer, named_columns)
 
 
 def _column_of_values(
@@ -382,15 +383,33 @@ def refuse_generated(node: pb.InsertStmt | pb.MergeWhenClause, column: Column, d
         )
 
 
-def _select(plan: Plan, node: pb.InsertStmt, planner: Planner, writer: NewRows, columns: Sequence[Column]) -> pa.Table | DataFrame:
-    if len(plan.columns) > len(columns):
+def _select(query: Query, node: pb.InsertStmt, planner: Planner, writer: NewRows, columns: Sequence[Column]) -> pa.Table | DataFrame:
+    if len(query.columns) > len(columns):
         raise PostgresError("42601", "INSERT has more expressions than target columns")
-    if node.cols and len(plan.columns) < len(columns):
+    if node.cols and len(query.columns) < len(columns):
         raise PostgresError(
-            "42601", "INSERT has more target columns than expressions", location=unwrap(node.cols[len(plan.columns)]).location
+            "42601", "INSERT has more target columns than expressions", location=unwrap(node.cols[len(query.columns)]).location
         )
+    values = _assigned(query, node, planner, columns)
+    try:
+        rows = _few(query, planner, values)
+    except NotColumnwise:
+        pass
+    else:
+        return writer.completed(rows)
+    plan = planner.plan(query)
+    selected = [planner.column(value).alias(name) for name, value in values.items()]
+    frame = plan.frame.select(*selected or [F.lit(True).alias(NO_COLUMN)])  # Arrow does not count rows without columns
+    if many_rows.are_few(frame, planner.session):
+        with storage_error.sought(writer.relation.name, frame):
+            return writer.completed(frame.toArrow())
+    return writer.completed(frame)
+
+
+def _assigned(query: Query, node: pb.InsertStmt, planner: Planner, columns: Sequence[Column]) -> dict[str, Expression]:
+    """Return the values that the columns get, as expressions over the columns of the query."""
     values: dict[str, Expression] = {}
-    for place, (source, column) in enumerate(zip(plan.columns, columns, strict=False)):
+    for place, (source, column) in enumerate(zip(query.columns, columns, strict=False)):
         refuse_generated(node, column, default=False)
         kind = stored_expression.type_of(column)
         value: Expression = reference(source)
@@ -399,9 +418,16 @@ def _select(plan: Plan, node: pb.InsertStmt, planner: Planner, writer: NewRows, 
         value = binder.assign(value, kind, column.name, planner.context)
         if not is_ignored(node, column):
             values[column.name] = value
-    selected = [planner.column(value).alias(name) for name, value in values.items()]
-    frame = plan.frame.select(*selected or [F.lit(True).alias(NO_COLUMN)])  # Arrow does not count rows without columns
-    if many_rows.are_few(frame, planner.session):
-        with storage_error.sought(writer.relation.name, frame):
-            return writer.completed(frame.toArrow())
-    return writer.completed(frame)
+    return values
+
+
+def _few(query: Query, planner: Planner, values: Mapping[str, Expression]) -> pa.Table:
+    """Return the values for the columns if the driver answers the query, and the rows are few. Otherwise raise NotColumnwise."""
+    if answer.refusal(query) is not None or not all(map(computation.is_known, values.values())) or not values:
+        raise NotColumnwise("a query of many rows or tables")
+    rows = answer.few(planner, query)
+    if rows.num_rows > many_rows.most(planner.session):
+        raise NotColumnwise("many rows")
+    by_key = {name: buffers.whole(column) for name, column in zip(rows.column_names, rows.columns, strict=True)}
+    time = planner.evaluation.time
+    return pa.table({name: computation.value(planner.prepare(value), by_key, rows.num_rows, time) for name, value in values.items()})

@@ -27,6 +27,7 @@ from headgate.analysis.query import ChangesItem, FromItem, Limit, PlanColumn, Qu
 from headgate.commands import privilege
 from headgate.commands.query import change_scan, row_by_row
 from headgate.commands.query.catalog import answer as catalog
+from headgate.commands.query.clause import from_clause
 from headgate.commands.query.driver import computation, key_lookup, table_query, table_rows, table_scan
 from headgate.commands.query.driver.computation import usual_way_says
 from headgate.commands.query.driver.table_query import TableQuery
@@ -51,27 +52,41 @@ MOST = 10_000
 def _table_refusal(query: Query, select: Select) -> str | None:
     """Return the reason why the driver does not take a query whose FROM clause is one relation, or None if it does."""
     item = select.source
-    if not isinstance(item, RelationItem) or item.relation.oid < FIRST_USER_OID or item.locks:
-        return "not a table that is only read"
+    if not isinstance(item, RelationItem) or item.relation.oid < FIRST_USER_OID:
+        return "not a table"
     return table_query.refusal(query, select)
 
 
 def _table_answer(planner: Planner, query: Query, select: Select) -> ResultSet:
     """Return the result of a query whose FROM clause is one relation."""
-    item = select.source
-    assert isinstance(item, RelationItem)
-    with usual_way_says():
-        privilege.readable(planner.transaction.cursor, planner.role, item.relation)
-        table = HeldTable(planner, item.relation, item)
+    table = _table(planner, select)
     if _is_count(query, select) and (counted := _count(table)) is not None:
         values = [pa.array([counted], pa.int64())]
     elif (whole := _whole(table, query, select)) is not None:
         return whole
     else:
-        with usual_way_says():
-            prepared = TableQuery.of(table, query, select)
-        values = prepared.values(_among(table, prepared))
+        values = _table_values(table, query, select)
     return table_rows.result(query.columns, values, planner.session)
+
+
+def _table(planner: Planner, select: Select) -> HeldTable:
+    """Return the table of a query. Lock it if the query has a locking clause."""
+    item = select.source
+    assert isinstance(item, RelationItem)
+    with usual_way_says():
+        privilege.readable(planner.transaction.cursor, planner.role, item.relation)
+        from_clause.permit(planner, item.relation, item.locks)
+        table = HeldTable(planner, item.relation, item)
+    if from_clause.take(planner, item.relation, item.locks):
+        raise NotColumnwise("rows that are skipped")
+    return table
+
+
+def _table_values(table: HeldTable, query: Query, select: Select, *, scans: bool = True) -> list[pa.Array]:
+    """Return the values of the SELECT list. Unless it `scans`, raise NotColumnwise if a table that is not small has to be read."""
+    with usual_way_says():
+        prepared = TableQuery.of(table, query, select)
+    return prepared.values(_among(table, prepared, scans=scans))
 
 
 def _whole(table: HeldTable, query: Query, select: Select) -> ResultSet | None:
@@ -108,7 +123,7 @@ def _is_count(query: Query, select: Select) -> bool:
     return isinstance(target, ColumnRef) and target.key == key and replace(query, body=replace(select, grouped=None)).only_projects
 
 
-def _among(table: HeldTable, query: TableQuery) -> Rows:
+def _among(table: HeldTable, query: TableQuery, *, scans: bool) -> Rows:
     """Return the rows that meet the condition of a query: all of them, or as many as the query needs."""
     planner, relation, condition = table.planner, table.relation, query.condition
     keys = None if condition is None else key_lookup.of_terms(planner, relation, table.star, conjuncts(condition))
@@ -116,7 +131,7 @@ def _among(table: HeldTable, query: TableQuery) -> Rows:
     held = planner.transaction.reader.held(relation) if keys is None else key_lookup.rows(planner, relation, keys)
     if held is None and condition is None and most is not None and most <= MOST:
         held = planner.transaction.reader.first_rows(relation, most)
-    if held is None and not query.is_columnwise:
+    if held is None and not (scans and query.is_columnwise):
         raise NotColumnwise("a function over many rows")
     if held is None:
         return table_scan.read(table, condition, query.keys, most)
@@ -193,6 +208,40 @@ def _value(planner: Planner, target: Expression, run: Callable[[Query], ResultSe
         text = RowEvaluator(planner.evaluation.time, lambda column: _subquery(links[column.key], run)).constant(expression).value
         return read_text(pa.array([text], pa.string()), kind.oid, kind.typmod)
     return array_of(expression, planner.evaluation.time)
+
+
+def few(planner: Planner, query: Query) -> pa.Table:
+    """Return the result of a query that `refusal` accepts in stored form, by the keys of its columns.
+
+    Raise NotColumnwise if the rows may be many, or if the query calls a function of a user.
+    """
+    select = query.body
+    assert isinstance(select, Select)
+    if any(row_by_row.calls_session(target.expression) for target in select.targets):
+        raise NotColumnwise("a function of a user")
+    if isinstance(select.source, RelationItem):
+        values = _table_values(_table(planner, select), query, select, scans=False)
+    elif type(select.source) is FromItem:
+        with usual_way_says():
+            values = [_value(planner, target.expression, functools.partial(answer, planner)) for target in select.targets]
+    else:
+        raise NotColumnwise("changes")
+    return pa.table(values, names=[column.key for column in query.columns])
+
+
+def answered(planner: Planner, expression: Expression) -> Expression:
+    """Return an expression with the values of its subqueries. Raise NotColumnwise if the driver does not take one of them."""
+
+    def value(node: Expression) -> Expression | None:
+        if not isinstance(node, SubLink):
+            return None
+        reason = _refusal_of(node, refusal)
+        if reason is not None:
+            raise NotColumnwise(reason)
+        return _subquery(node, functools.partial(answer, planner))
+
+    with usual_way_says():
+        return rewriting.rewrite(expression, value)
 
 
 def _subquery(link: SubLink, run: Callable[[Query], ResultSet]) -> Const:

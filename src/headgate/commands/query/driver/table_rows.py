@@ -6,7 +6,7 @@ then runs the statement on Spark, which gives the same answer or raises the erro
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 from postgast import pg_query_pb2 as pb
@@ -27,12 +27,19 @@ from headgate.expression.spark.session_time import SessionTime
 from headgate.types import buffers
 from headgate.types.resultset import ResultSet
 
+_Answered = Callable[[Expression], Expression]
+
 
 class HeldTable:
     """One table of a statement, on which the role has a right. A column that the role may not read raises NotColumnwise."""
 
-    def __init__(self, planner: Planner, relation: Relation, source: FromItem, also: Sequence[PlanColumn] = ()) -> None:
-        """Create the table. `also`: its columns under a second name, which the rows have after the first ones."""
+    def __init__(
+        self, planner: Planner, relation: Relation, source: FromItem, also: Sequence[PlanColumn] = (), answered: _Answered | None = None
+    ) -> None:
+        """Create the table. `also`: its columns under a second name, which the rows have after the first ones.
+
+        `answered`: returns an expression with the values of its subqueries, or raises NotColumnwise. None if there are none.
+        """
         if relation.kind != RelationKind.TABLE or not relation.columns or relation.rows_key in planner.frozen:
             raise NotColumnwise(relation.kind)
         if relation.with_children:
@@ -41,17 +48,21 @@ class HeldTable:
             raise NotColumnwise(relation.kind)
         self.planner = planner
         self.relation = relation
+        self._answered = answered
         self.source, self.star = source, source.star
         self._columns = (*source.star, *also)
         from_clause.restrict(planner, relation, self._columns)
         self.scope = source.scope(None)
 
     @classmethod
-    def named(cls, planner: Planner, relation: Relation, alias: str, schema: str | None, *, also: str | None = None) -> HeldTable:
-        """Return the table of a statement that is not a query. `also`: a second name for it."""
+    def named(
+        cls, planner: Planner, relation: Relation, alias: str, schema: str | None, *, also: str | None = None,
+        answered: _Answered | None = None,
+    ) -> HeldTable:  # fmt: skip
+        """Return the table of a statement that is not a query. `also`: a second name for it. `answered`: see `__init__`."""
         table, star = from_clause.named_table(planner, relation, alias, schema)
         if also is None:
-            return cls(planner, relation, FromItem((table,), star))
+            return cls(planner, relation, FromItem((table,), star), answered=answered)
         second_table, columns = from_clause.named_table(planner, relation, also, None)
         return cls(planner, relation, FromItem((table, second_table), star), columns)
 
@@ -71,6 +82,8 @@ class HeldTable:
 
     def computed(self, expression: Expression) -> Expression:
         """Return an expression like `prepared`. If it is not known here, raise NotColumnwise before a function in it is called."""
+        if self._answered is not None:
+            expression = self._answered(expression)
         if not computation.is_known(expression):
             raise NotColumnwise("a function")
         return self.prepared(expression)
