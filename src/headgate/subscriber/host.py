@@ -5,11 +5,13 @@ The server and the commands may not be imported here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+from pyspark.sql import DataFrame
 
 from headgate.catalog.catalog import Catalog
 from headgate.catalog.cursor import CatalogCursor
@@ -17,12 +19,16 @@ from headgate.catalog.relation.relation import Relation
 from headgate.catalog.replication.subscription import Subscription
 from headgate.settings.node import Settings
 from headgate.storage.engine import Engine
+from headgate.storage.location.data_location import DataPath
 from headgate.storage.lock import Mode, Patience
+from headgate.storage.transaction.transaction import Transaction
 from headgate.subscriber.apply.evolution import Evolve
 from headgate.subscriber.rows.leaf_constraints import UniqueChecks
+from headgate.subscriber.rows.relation_map import Mapping
 from headgate.subscriber.rows.row_completion import Factory
 from headgate.subscriber.rows.row_triggers import TriggerFactory
-from headgate.subscriber.synchronization.reconciliation import MadeDifference
+from headgate.walreceiver.connection import PublisherConnection
+from headgate.walreceiver.remote import RemoteRelation
 
 Jobs = Callable[[], AbstractContextManager[str]]
 """A context that yields the name of a Spark job group. Stopping the worker cancels its jobs. Do not commit inside."""
@@ -43,6 +49,31 @@ class Backend(Protocol):
 
     def waits_for(self, mode: Mode | None) -> None:
         """Record the lock that the worker waits for, or None."""
+
+
+class FoundDifference(Protocol):
+    """The difference between a table and the publisher's (`headgate.verify.difference`)."""
+
+    def ranges(self) -> Sequence[str]: ...
+
+    @property
+    def command(self) -> str:
+        """Return the COPY command of the publisher's rows in these ranges, with the hashes of the key and of the row first."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The published columns that the COPY returns."""
+
+    def changes(self, staged: DataPath, unchanged: Sequence[str]) -> DataFrame:
+        """Return the changes frame. `staged` contains the rows (k, r, new)."""
+
+
+class MadeDifference(Protocol):
+    """Computes the difference of one table."""
+
+    def __call__(
+        self, transaction: Transaction, mapping: Mapping, remote: RemoteRelation, reader: PublisherConnection
+    ) -> FoundDifference: ...
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,6 @@ from headgate.subscriber.rows.leaf_constraints import UniqueChecks
 from headgate.subscriber.rows.row_completion import Factory
 from headgate.subscriber.rows.row_triggers import TriggerFactory
 from headgate.subscriber.rows.table_writer import TableRules
-from headgate.subscriber.synchronization.reconciliation import MadeDifference
 from headgate.types import text_column
 from headgate.walreceiver.answer import PublisherError
 from headgate.walreceiver.connection import PublisherConnection
@@ -51,7 +50,7 @@ from headgate.walreceiver.waker import Waker
 
 if TYPE_CHECKING:
     from headgate.catalog.cursor import CatalogCursor
-    from headgate.subscriber.host import Backend, Commands
+    from headgate.subscriber.host import Backend, Commands, MadeDifference
     from headgate.subscriber.launcher import Launcher
 
 T = TypeVar("T")

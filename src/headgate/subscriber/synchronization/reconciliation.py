@@ -12,13 +12,11 @@ and one UPDATE are merged and committed with state f at 0/50; from there on the 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headgate.catalog.relation.replica_identity import ReplicaIdentity
@@ -28,6 +26,7 @@ from headgate.pgoutput import message as m
 from headgate.storage.location import data_location
 from headgate.storage.location.data_location import DataPath
 from headgate.storage.transaction.transaction import Transaction
+from headgate.subscriber.host import FoundDifference, MadeDifference
 from headgate.subscriber.rows import conversion, row_completion, updated_rows
 from headgate.subscriber.rows.conflict import ApplyPlace
 from headgate.subscriber.rows.relation_map import Mapping, map_relation, shown
@@ -46,31 +45,6 @@ _log = logging.getLogger("headgate.subscriber")
 
 _HASHES = ("k", "r")
 """The columns before those of the table: hashes of the row's key and of the row."""
-
-
-class FoundDifference(Protocol):
-    """The difference between a table and the publisher's (`headgate.verify.difference`)."""
-
-    def ranges(self) -> Sequence[str]: ...
-
-    @property
-    def command(self) -> str:
-        """Return the COPY command of the publisher's rows in these ranges, with the hashes of the key and of the row first."""
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The published columns that the COPY returns."""
-
-    def changes(self, staged: DataPath, unchanged: Sequence[str]) -> DataFrame:
-        """Return the changes frame. `staged` contains the rows (k, r, new)."""
-
-
-class MadeDifference(Protocol):
-    """Computes the difference of one table."""
-
-    def __call__(
-        self, transaction: Transaction, mapping: Mapping, remote: RemoteRelation, reader: PublisherConnection
-    ) -> FoundDifference: ...
 
 
 def reconcile(
