@@ -91,7 +91,7 @@ class ApplyWorker(Worker):
         """Whether some table is not ready."""
         self.news.set()  # the subscription may have been altered since the launcher read it, and before `look` could reach this worker
         self._sync_started: dict[int, float] = {}
-        self._prepared = ReceivedPrepared(self)
+        self._prepared = ReceivedPrepared(self, self.applier)
         self._logged_lag: float | None = None
         """The time of the last log line that says that the subscription is behind, or None if it has caught up."""
         self._restart = False

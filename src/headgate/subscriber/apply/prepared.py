@@ -52,8 +52,8 @@ from headgate.walreceiver.segment import Segment, SegmentPiece
 
 if TYPE_CHECKING:
     from headgate.storage.engine import Engine
-    from headgate.subscriber.apply.apply_worker import ApplyWorker
     from headgate.subscriber.host import Host
+    from headgate.subscriber.worker import Worker
 
 FOLDER = "pg_twophase"
 _HEADER = b"w" + bytes(24)
@@ -148,8 +148,8 @@ def _held_transaction(catalog: Catalog, gid: str, database: int, user: int | Non
 class ReceivedPrepared:
     """The prepared transactions of one subscription. See the module."""
 
-    def __init__(self, worker: ApplyWorker) -> None:
-        self.worker = worker
+    def __init__(self, worker: Worker, applier: Applier) -> None:
+        self.worker, self.applier = worker, applier
         self.folder: Path = worker.host.data_dir / FOLDER
 
     def handle(self, segment: Segment, *, skipped: bool) -> None:
@@ -190,11 +190,11 @@ class ReceivedPrepared:
     def _prepare(self, segment: Segment, mark: m.Prepare, *, skipped: bool) -> None:
         worker = self.worker
         if not skipped:
-            worker.applier.check(segment)
+            self.applier.check(segment)
         gid = self._gid(mark.xid)
         if not is_held(worker.catalog, gid):
             check_room(worker.settings.integer("max_prepared_transactions"), held(worker.catalog, worker.engine))
-        worker.applier.learn(segment)
+        self.applier.learn(segment)
         self._write(gid, segment, skipped=skipped)
         subscription, xid = worker.subscription, worker.engine.log.next_xid()
         end = worker.engine.log.end
@@ -214,7 +214,7 @@ class ReceivedPrepared:
         """Write the descriptions of the changed relations and the frames to durable files."""
         self.folder.mkdir(exist_ok=True)
         needed = segment.touched | {oid for _, _, message in segment.others if isinstance(message, m.Truncate) for oid in message.relations}
-        known = [] if skipped else [relation for oid, relation in self.worker.applier.relations.items() if oid in needed]
+        known = [] if skipped else [relation for oid, relation in self.applier.relations.items() if oid in needed]
         described = [_HEADER + write(dataclasses.replace(relation, xid=None)) for relation in known]
         pieces = () if skipped else segment.pieces
         path = self.folder / gid
@@ -247,7 +247,7 @@ class ReceivedPrepared:
             case m.CommitPrepared():
                 if not is_held(self.worker.catalog, gid):
                     raise PostgresError("42704", f'prepared transaction with identifier "{gid}" does not exist')
-                self.worker.applier.finish(_load(self.folder, gid, mark), lambda cursor: _forget(cursor, gid))
+                self.applier.finish(_load(self.folder, gid, mark), lambda cursor: _forget(cursor, gid))
             case m.RollbackPrepared():
                 self._rollback(mark, gid)
         _remove(self.folder, gid)

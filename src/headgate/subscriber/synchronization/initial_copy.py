@@ -36,7 +36,6 @@ from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.replication import subscription as subscriptions
 from headgate.catalog.replication.subscription import SubscriptionRel, SyncState
-from headgate.catalog.replication.subscription_resync import Method
 from headgate.changes.merge import merge
 from headgate.errors import PostgresError
 from headgate.failpoint import Step, step
@@ -49,7 +48,6 @@ from headgate.storage.transaction.transaction import Transaction
 from headgate.subscriber.rows import leaf_constraints, partitioned, row_completion
 from headgate.subscriber.rows.relation_map import check_kind, map_columns, shown
 from headgate.subscriber.rows.row_triggers import FiringTriggers
-from headgate.subscriber.synchronization import reconciliation
 from headgate.subscriber.synchronization.copy_target import BEGIN, PIECE, REFUSED, CopyTarget, CopyTask, keeps_distinct, lock
 from headgate.walreceiver import answer
 from headgate.walreceiver.answer import PublisherError
@@ -57,7 +55,7 @@ from headgate.walreceiver.connection import CreatedSlot, PublisherConnection, li
 from headgate.walreceiver.remote import RemoteRelation, copy_command, fetch_relation
 
 if TYPE_CHECKING:
-    from headgate.subscriber.synchronization.table_sync import SyncWorker
+    from headgate.subscriber.worker import Worker
 
 _log = logging.getLogger("headgate.subscriber")
 
@@ -70,6 +68,7 @@ PARALLEL_SIZE = 8 << 20
 """The size in bytes on the publisher from which tables are read in parallel."""
 Copied = Callable[[CreatedSlot, PublisherConnection, Transaction, RemoteRelation], None]
 """Copies the published table as seen by the session that reads under the slot's snapshot."""
+Follow = Callable[[PublisherConnection, RemoteRelation], None]
 MOST_BYTES = 32 << 40
 """The maximum size of a PostgreSQL table in bytes."""
 MOST_ROWS = 1 << 62
@@ -88,11 +87,15 @@ STILL_RANGE_SECONDS = 120.0
 class InitialCopy:
     """One copy, run by a table sync.
 
-    `method`: how a table that was synchronized before is synchronized again. Its current rows stay visible until the copy commits.
+    `follow`: the function that gives the table the columns of the publisher's table (`schema_evolution`). `replaces`: whether the table
+    was synchronized before and has rows. They stay visible until the copy commits.
     """
 
-    def __init__(self, worker: SyncWorker, relation: Relation, slot: str, origin: str, method: Method | None = None) -> None:
-        self.worker, self.relation, self.slot, self.origin, self.method = worker, relation, slot, origin, method
+    is_copy = True
+    """Whether all of the publisher's rows are copied, and not only those that differ (`Reconciliation`)."""
+
+    def __init__(self, worker: Worker, relation: Relation, slot: str, follow: Follow, *, replaces: bool = False) -> None:
+        self.worker, self.relation, self.slot, self.follow, self.replaces = worker, relation, slot, follow, replaces
         self.rows = 0
         self.bytes = 0
         self.estimate: int | None = None
@@ -124,7 +127,7 @@ class InitialCopy:
     @property
     def is_stuck(self) -> bool:
         """Whether that is too long. A reconciliation compares before it fetches anything, so its pauses do not count."""
-        return self.method is not Method.DIFFERENCE and self.still > self._still_limit
+        return self.is_copy and self.still > self._still_limit
 
     def count(self, rows: int, size: int) -> None:
         self.rows += rows
@@ -137,21 +140,24 @@ class InitialCopy:
         self.began = self._moved = started = time.monotonic()
         try:
             self.estimate = self._estimate_rows(connection)
-            is_large = self.method is not Method.DIFFERENCE and self._is_large(connection)
-            copied = self._difference if self.method is Method.DIFFERENCE else self._parallel if is_large else self._single
+            copied = self.choose_method(connection)
             with (self._use_slot if copied == self._single else self._export_snapshot)(connection) as (created, reader):
                 remote = fetch_relation(reader, self.relation.schema, self.relation.name, self.worker.subscription.publications)
                 lock(reader, remote)  # the copy may wait for the local table
-                self.worker.follow(reader, remote)
+                self.follow(reader, remote)
                 self._copy_in_transaction(copied, created, reader, remote)
         finally:
             self.running = False
         seconds = self.seconds = time.monotonic() - started
-        word = "copied" if self.method is not Method.DIFFERENCE else "reconciled"
+        word = "copied" if self.is_copy else "reconciled"
         # the rate of a few rows would tell how long a copy takes to begin
         rate = f" ({self.rows / max(seconds, 1e-3):.0f} rows/s)" if self.rows >= RATED else ""
         _log.info('%s table "%s": %d rows in %.1f s%s', word, shown(self.relation), self.rows, seconds, rate)
         return created.consistent_point
+
+    def choose_method(self, connection: PublisherConnection) -> Copied:
+        """Return the method of copying."""
+        return self._parallel if self._is_large(connection) else self._single
 
     def _copy_in_transaction(self, copied: Copied, created: CreatedSlot, reader: PublisherConnection, remote: RemoteRelation) -> None:
         """Copy in one transaction that also writes state f and the origin's position."""
@@ -159,8 +165,7 @@ class InitialCopy:
         transaction.locks.cancelled = self.worker.patience
         try:
             self.relation = self._as_it_is(transaction)
-            is_copy = self.method is not Method.DIFFERENCE
-            keys_checked = leaf_constraints.unique(transaction, self.relation, self.worker.unique, is_copy=is_copy)
+            keys_checked = leaf_constraints.unique(transaction, self.relation, self.worker.unique, is_copy=self.is_copy)
             with self.worker.jobs(), keys_checked, self._statement_triggers(transaction):
                 copied(created, reader, transaction, remote)
                 self._look_at_indexes(transaction)
@@ -189,7 +194,7 @@ class InitialCopy:
             raise PostgresError(
                 "XX000", f"subscription table {self.relation.oid} in subscription {self.worker.subscription.oid} does not exist"
             )
-        transaction.commit(OriginProgress(self.origin, position))
+        transaction.commit(OriginProgress(self.worker.origin, position))
         if self._firing is not None:
             self._firing.committed()
 
@@ -233,7 +238,7 @@ class InitialCopy:
         distinct = {published.name for column, published in pairs if keeps_distinct(column, published)}
         trusted = all({c.name for c in local.columns if c.attnum in key} >= remote.key for key in keys) and remote.key <= distinct
         transaction.lock(local)
-        if self.method is Method.COPY:
+        if self.replaces:
             transaction.truncate([local])
         empty = not any(state.files for state in transaction.reader.states(local))
         trusted = trusted and empty and bool(remote.key) and self._firing is None  # a trigger may change the keys
@@ -370,11 +375,6 @@ class InitialCopy:
         dots = "..." if len(row_line) > LINE_SHOWN else ""
         row_error = failure.from_spark(error)
         return row_error.within(f'COPY {self.relation.name}, line {line + good}: "{text}{dots}"')
-
-    # ---- the difference ---------------------------------------------------------------------------------
-
-    def _difference(self, _: CreatedSlot, reader: PublisherConnection, transaction: Transaction, remote: RemoteRelation) -> None:
-        reconciliation.reconcile(self, self.worker.difference, transaction, reader, remote)
 
     @contextmanager
     def _export_snapshot(self, connection: PublisherConnection) -> Iterator[tuple[CreatedSlot, PublisherConnection]]:

@@ -55,6 +55,7 @@ from headgate.subscriber.apply.skip import skip_transaction
 from headgate.subscriber.apply.stream import AppliedStream
 from headgate.subscriber.subscription_statistics import Counters
 from headgate.subscriber.synchronization.initial_copy import InitialCopy
+from headgate.subscriber.synchronization.reconciliation import Reconciliation
 from headgate.subscriber.worker import Worker
 from headgate.walreceiver import definition
 from headgate.walreceiver.connection import PublisherConnection, literal
@@ -170,7 +171,9 @@ class SyncWorker(Worker):
         if state.state == SyncState.DATASYNC:
             connection.drop_slot(self.slot, missing_ok=True)
         self.catalog.change(lambda cursor: self._begin_copy(cursor, relation.oid), Step.SYNCHRONIZATION)
-        self.copy = InitialCopy(self, relation, self.slot, self.origin, self._method(relation))
+        method = self._method(relation)
+        kind = Reconciliation if method is Method.DIFFERENCE else InitialCopy
+        self.copy = kind(self, relation, self.slot, self._follow, replaces=method is Method.COPY)
         position = self.copy.run(connection)
         copied = self.launcher.ledger.of(self.subscription.oid).copied
         counters = Counters(bytes=self.copy.bytes, batches=1, seconds={"copy": self.copy.seconds})
@@ -178,7 +181,7 @@ class SyncWorker(Worker):
         copied.add(counters)
         return position
 
-    def follow(self, reader: PublisherConnection, published: RemoteRelation) -> None:
+    def _follow(self, reader: PublisherConnection, published: RemoteRelation) -> None:
         """Give the table the columns that the publisher's table has under the slot's snapshot (schema_evolution).
 
         `reader` reads under the snapshot, and has locked the table. COPY uses the current names of columns. If they differ from the
