@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headgate.publisher.slots import Slots
-    from headgate.subscriber.launcher import Launcher
+    from headgate.subscriber.worker_registry import WorkerRegistry
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class NodeParts:
     settings: Settings
     data_dir: Path
     slots: Slots
-    launcher: Launcher
+    workers: WorkerRegistry
     run_statement: Callable[[ParseNode, Session], Result]
     insert_rows: Callable[[ParseNode, Session, pa.Table], None]
     modify: Callable[[ParseNode, object], ResultSet | None]

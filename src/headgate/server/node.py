@@ -54,6 +54,7 @@ from headgate.settings.node import Reload, Settings
 from headgate.storage.spark.application.heap import Heap
 from headgate.storage.spark.application.task_priority import TaskPriority
 from headgate.subscriber.launcher import Launcher
+from headgate.subscriber.worker_registry import WorkerRegistry
 from headgate.supervision import Supervised
 
 _log = logging.getLogger("headgate.server")
@@ -155,7 +156,8 @@ class Node(NodeState):
         self.engine.listed = lambda: self.log_table.written  # must be set before any cleaning, as above
         self.log_table.start()
         self._start_watches()
-        self.launcher = Launcher(node_parts.subscriber_host(self))
+        self.workers = WorkerRegistry(node_parts.subscriber_host(self))
+        self.launcher = Launcher(self.workers)
         self.parts = node_parts.of_node(self)
         kept_statistics.restore(self)
         self.launcher.start()
@@ -270,7 +272,7 @@ class Node(NodeState):
         log.start(self.settings)
         self.reloaded_at = time.time()
         self.standbys.changed()
-        self.launcher.wake()
+        self.workers.wake()
         self.on_reloaded(reload)
 
     # ---- stop -------------------------------------------------------------------------------------------

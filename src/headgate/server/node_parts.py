@@ -16,6 +16,7 @@ from headgate.server.notification import Mailbox
 from headgate.server.session import cursor, utility
 from headgate.subscriber.host import Commands, Host
 from headgate.subscriber.rows.leaf_constraints import UniqueChecks
+from headgate.subscriber.subscription_statistics import Ledger
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,7 +40,7 @@ def of_node(node: NodeState) -> NodeParts:
         settings=node.settings,
         data_dir=node.data_dir,
         slots=node.slots,
-        launcher=node.launcher,
+        workers=node.workers,
         run_statement=_run_statement,
         insert_rows=_insert_rows,
         modify=_modify,
@@ -95,6 +96,7 @@ def subscriber_host(node: NodeState) -> Host:
         enter=enter,
         leave=leave,
         commands=functools.cache(lambda: _commands(node)),
+        ledger=Ledger(),
     )
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from headgate.server.listener import Listener
     from headgate.server.task_watch import TaskWatch
     from headgate.storage.engine import Engine
-    from headgate.subscriber.launcher import Launcher
+    from headgate.subscriber.worker_registry import WorkerRegistry
     from headgate.supervision import Supervised
 
 
@@ -51,7 +51,7 @@ class NodeState:
     log_watch: LogWatch
     checkpointer: Checkpointer
     task_watch: TaskWatch
-    launcher: Launcher
+    workers: WorkerRegistry
     parts: NodeParts
 
     def __init__(self, data_dir: Path, settings: Settings, reload: Callable[[], None]) -> None:

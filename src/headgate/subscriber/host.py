@@ -27,6 +27,7 @@ from headgate.subscriber.rows.leaf_constraints import UniqueChecks
 from headgate.subscriber.rows.relation_map import Mapping
 from headgate.subscriber.rows.row_completion import Factory
 from headgate.subscriber.rows.row_triggers import TriggerFactory
+from headgate.subscriber.subscription_statistics import Ledger
 from headgate.walreceiver.connection import PublisherConnection
 from headgate.walreceiver.remote import RemoteRelation
 
@@ -108,7 +109,7 @@ class Commands:
 class Host:
     """The parts of the node.
 
-    `system_identifier` is part of the names of synchronization slots. `enter` returns the entry of a new worker of this kind in
+    `enter` returns the entry of a new worker of this kind in
     pg_stat_activity, or raises 53300 if there is no free slot. `leave` removes it. `commands` imports the commands when it is first called.
     """
 
@@ -120,3 +121,8 @@ class Host:
     enter: Callable[[str], Backend]
     leave: Callable[[int], None]
     commands: Callable[[], Commands]
+    ledger: Ledger
+
+    def sync_slot_name(self, subscription: int, relation: int) -> str:
+        """Return the slot (and application name) of a table's sync: ``pg_<subscription>_sync_<relation>_<system identifier>``."""
+        return f"pg_{subscription}_sync_{relation}_{self.system_identifier}"

@@ -1,7 +1,7 @@
 """Reports the status of each subscription and its tables, for `headgate status`, metrics and pg_stat_subscription_rel.
 
 A report has the state, tables, rows and bytes, lag, and the last error with advice. Called by the server. The counts come from the
-launcher's `Ledger` (`subscription_statistics`).
+`Ledger` (`subscription_statistics`).
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from headgate.walreceiver.receiver import Limits
 if TYPE_CHECKING:
     from headgate.catalog.cursor import CatalogCursor
     from headgate.settings.node import Settings
-    from headgate.subscriber.launcher import Launcher
     from headgate.subscriber.synchronization.initial_copy import InitialCopy
     from headgate.subscriber.worker import Worker
+    from headgate.subscriber.worker_registry import WorkerRegistry
 
 
 class State(enum.StrEnum):
@@ -90,14 +90,14 @@ class TableReport:
     """The method of a new synchronization that is requested or running, or None."""
 
 
-def subscription_report(launcher: Launcher) -> list[SubscriptionReport]:
+def subscription_report(registry: WorkerRegistry) -> list[SubscriptionReport]:
     """Return one entry per subscription of all databases."""
-    with contextlib.closing(launcher.host.catalog.cursor()) as cursor:
+    with contextlib.closing(registry.host.catalog.cursor()) as cursor:
         names = {database.oid: database.name for database in databases.all_databases(cursor)}
         errors = subscriptions.errors(cursor)
         return [
             _entry(
-                launcher,
+                registry,
                 cursor,
                 subscription,
                 names.get(subscription.database, str(subscription.database)),
@@ -107,11 +107,11 @@ def subscription_report(launcher: Launcher) -> list[SubscriptionReport]:
         ]
 
 
-def table_report(launcher: Launcher, most: int | None = None) -> Iterator[TableReport]:
+def table_report(registry: WorkerRegistry, most: int | None = None) -> Iterator[TableReport]:
     """Yield the tables of all subscriptions, by subscription and oid, at most `most` of them."""
-    with contextlib.closing(launcher.host.catalog.cursor()) as cursor:
+    with contextlib.closing(registry.host.catalog.cursor()) as cursor:
         for subscription in subscriptions.all_subscriptions(cursor):
-            account = launcher.ledger.of(subscription.oid)
+            account = registry.host.ledger.of(subscription.oid)
             states = {rel.relation: rel for rel in subscriptions.tables(cursor, subscription.oid)}
             oids = sorted({*states, *account.left_out})[:most]
             titles = subscriptions.titles(cursor, subscription.database, oids)
@@ -168,9 +168,9 @@ class _Facts:
     """The seconds since the publisher's last message."""
 
     @classmethod
-    def of(cls, launcher: Launcher, cursor: CatalogCursor, subscription: Subscription, errors: tuple[int, int]) -> _Facts:
-        account = launcher.ledger.of(subscription.oid)
-        workers = [worker for worker in launcher.workers() if worker.subscription.oid == subscription.oid]
+    def of(cls, registry: WorkerRegistry, cursor: CatalogCursor, subscription: Subscription, errors: tuple[int, int]) -> _Facts:
+        account = registry.host.ledger.of(subscription.oid)
+        workers = [worker for worker in registry.all() if worker.subscription.oid == subscription.oid]
         apply = next((worker for worker in workers if worker.relation is None), None)
         tables = subscriptions.tables(cursor, subscription.oid)
         copies = [
@@ -189,7 +189,7 @@ class _Facts:
             waiting=waiting,
             copies=copies,
             lag=account.known(streaming=is_streaming),
-            starved_of=_starved_of(launcher, subscription, workers, waiting),
+            starved_of=_starved_of(registry, subscription, workers, waiting),
             errors=errors,
             is_streaming=is_streaming,
             is_failing=failure is not None and _lasts(failure, apply, waiting),
@@ -230,16 +230,16 @@ Trouble = tuple[str, str | None]
 
 
 def _entry(
-    launcher: Launcher, cursor: CatalogCursor, subscription: Subscription, database: str, errors: tuple[int, int]
+    registry: WorkerRegistry, cursor: CatalogCursor, subscription: Subscription, database: str, errors: tuple[int, int]
 ) -> SubscriptionReport:
-    facts = _Facts.of(launcher, cursor, subscription, errors)
+    facts = _Facts.of(registry, cursor, subscription, errors)
     account, apply, lag, left_out = facts.account, facts.apply, facts.lag, facts.left_out
     methods = _again(cursor, subscription.oid)
     failed = [account.failure.relation or 0] if account.failure else []
     titles = subscriptions.titles(cursor, subscription.database, {*methods, *(rel.relation for rel in facts.waiting), *left_out, *failed})
     error = None if account.failure is None else _failure(cursor, subscription, account.failure, titles)
     subject, name = f'subscription "{subscription.name}" of database "{database}"', quote_ident(subscription.name)
-    problems = [*_error_problems(facts, error), *_delay_problems(facts, launcher.host.settings, titles), *_to_do(facts, titles)]
+    problems = [*_error_problems(facts, error), *_delay_problems(facts, registry.host.settings, titles), *_to_do(facts, titles)]
     types, unfilled = _columns(cursor, subscription)
     return SubscriptionReport(
         name=subscription.name,
@@ -371,11 +371,11 @@ def _lasts(failure: Failure, apply: Worker | None, waiting: list[SubscriptionRel
     return not apply.advanced and (apply.progress.outstanding or apply.position == ReceiverPosition())
 
 
-def _starved_of(launcher: Launcher, subscription: Subscription, workers: list[Worker], waiting: list[SubscriptionRel]) -> str | None:
+def _starved_of(registry: WorkerRegistry, subscription: Subscription, workers: list[Worker], waiting: list[SubscriptionRel]) -> str | None:
     """Return the setting whose limit prevents the apply worker from starting, or all table syncs, or None."""
     if not subscription.enabled:
         return None
-    refused = launcher.refused(subscription.oid)
+    refused = registry.refused(subscription.oid)
     if not any(worker.relation is None for worker in workers):
         return refused.get(None)
     if any(worker.relation is not None for worker in workers):

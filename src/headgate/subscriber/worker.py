@@ -50,8 +50,7 @@ from headgate.walreceiver.waker import Waker
 
 if TYPE_CHECKING:
     from headgate.catalog.cursor import CatalogCursor
-    from headgate.subscriber.host import Backend, Commands, MadeDifference
-    from headgate.subscriber.launcher import Launcher
+    from headgate.subscriber.host import Backend, Commands, Host, MadeDifference
 
 T = TypeVar("T")
 
@@ -69,13 +68,19 @@ class Started(enum.Enum):
     NO_ROOM = "no room"
 
 
+Ended = Callable[["Worker"], None]
+
+
 class Worker:
     """A worker of a subscription. The two kinds of workers implement `work`."""
 
-    def __init__(self, launcher: Launcher, subscription: Subscription, name: str, relation: int | None = None) -> None:
-        self.launcher, self.subscription, self.relation = launcher, subscription, relation
-        self.host = launcher.host
-        self.engine, self.catalog, self.settings = self.host.engine, self.host.catalog, self.host.settings
+    def __init__(self, host: Host, subscription: Subscription, name: str, ended: Ended, relation: int | None = None) -> None:
+        """`ended`: called when the worker's thread is about to end."""
+        self.host, self.subscription, self.relation = host, subscription, relation
+        self.engine, self.catalog, self.settings = host.engine, host.catalog, host.settings
+        self._ended = ended
+        self.is_shut_down = False
+        """Whether the worker was stopped because the node stops. The log then does not report its end."""
         self.name = name
         self.origin = f"pg_{subscription.oid}" if relation is None else f"pg_{subscription.oid}_{relation}"
         self._jobs = job_group.EndedJobs(f"worker-{self.origin}", name, self.check_stop)
@@ -292,7 +297,7 @@ class Worker:
             self._leave()
             if self.error is not None and self.backend is not None:
                 _log.info('background worker "logical replication worker" (PID %d) exited with exit code 1', self.backend.pid)
-            self.launcher.ended(self)
+            self._ended(self)
             self._close_wakers()
 
     def _work(self) -> None:
@@ -308,7 +313,7 @@ class Worker:
     def not_started(self) -> None:
         """Record that no thread could be started for the worker."""
         self.error = PostgresError("53000", "could not fork worker process")
-        self.launcher.ended(self)
+        self._ended(self)
         self._close_wakers()
 
     def _close_wakers(self) -> None:
@@ -325,14 +330,14 @@ class Worker:
             wrapped.__cause__ = error
             error = wrapped
         if error.severity is Severity.FATAL and error.sqlstate in ("57P01", "28000"):
-            if not self.launcher.stopping:
+            if not self.is_shut_down:
                 _log.log(50, "%s", error.message, extra={"severity": "FATAL"})
             if error.sqlstate == "28000":
                 self.error = error
-                self.launcher.ledger.failed(self.subscription.oid, self.relation, error)
+                self.host.ledger.failed(self.subscription.oid, self.relation, error)
             return
         self.error = error
-        self.launcher.ledger.failed(self.subscription.oid, self.relation, error)
+        self.host.ledger.failed(self.subscription.oid, self.relation, error)
         self.engine.note_unreadable(error)
         extra = {"severity": "ERROR", "detail": error.detail, "hint": error.hint, "context": error.context}
         _log.error("%s", error.message, extra=extra)

@@ -179,7 +179,7 @@ def evolve(
             warnings += follower.warnings
             pending = [waiting for waiting in pending if (waiting.schema, waiting.name) != (change.schema, change.name)]
             pending += [DescribedTable(change.schema, change.name, relation=change.relation, altered=False)] if follower.pending else []
-    node.launcher.wake()  # it starts the reconciliations
+    node.workers.wake()  # it starts the reconciliations
     for line in done:
         _log.info('subscription "%s": %s', subscription.name, line)
     for line in warnings:

@@ -39,7 +39,7 @@ from headgate.walreceiver.link import check_conninfo
 
 if TYPE_CHECKING:
     from headgate.catalog.cursor import CatalogCursor
-    from headgate.subscriber.launcher import Launcher
+    from headgate.subscriber.worker_registry import WorkerRegistry
 
 CREATABLE = {
     "connect",
@@ -237,7 +237,7 @@ def create(node: pb.CreateSubscriptionStmt, session: Session) -> CommandResult:
     else:
         session.notices.warning(NOT_SUBSCRIBED)
     if options.enabled:
-        session.after_commit(session.parts.launcher.wake)
+        session.after_commit(session.parts.workers.wake)
     return CommandResult("CREATE SUBSCRIPTION")
 
 
@@ -305,7 +305,7 @@ def alter(node: pb.AlterSubscriptionStmt, session: Session) -> CommandResult:
         pb.ALTER_SUBSCRIPTION_SKIP: _skip,
     }[node.kind]
     action(node, session, transaction, subscription)
-    session.after_commit(session.parts.launcher.wake)
+    session.after_commit(session.parts.workers.wake)
     return CommandResult("ALTER SUBSCRIPTION")
 
 
@@ -455,7 +455,7 @@ def _skip(node: pb.AlterSubscriptionStmt, session: Session, transaction: Transac
 
 def drop(node: pb.DropSubscriptionStmt, session: Session) -> CommandResult:
     transaction = session.begin_statement()
-    launcher = session.parts.launcher
+    workers = session.parts.workers
     _hold_workers(node.subname, session, transaction)
     cursor, context = transaction.cursor, session.context
     subscription = subscriptions.lookup(cursor, context.database, node.subname)
@@ -467,8 +467,8 @@ def drop(node: pb.DropSubscriptionStmt, session: Session) -> CommandResult:
         session.prevent_in_block("DROP SUBSCRIPTION")
     oid = subscription.oid
     session.after_commit(lambda: _clean_up(session, oid))
-    session.after_rollback(lambda: _release(launcher, oid))
-    launcher.hold(oid, session.check_cancel)
+    session.after_rollback(lambda: _release(workers, oid))
+    workers.hold(oid, session.check_cancel)
     tables = subscriptions.tables(cursor, oid)
     copying = {member.relation for member in tables if member.state not in COPIED}
     unfinished = sorted(copying | origins.of_syncs(cursor, oid))  # an origin is dropped after its sync slot
@@ -491,10 +491,10 @@ def _hold_workers(name: str, session: Session, transaction: Transaction) -> None
     if subscription.slot_name is not None and session.in_block:
         return  # `drop` rejects the command, or finds that this block has run SET (slot_name = NONE)
     transaction.catalog.lock_object("pg_subscription", subscription.oid)
-    launcher = session.parts.launcher
-    session.after_commit(lambda: _release(launcher, subscription.oid))
-    session.after_rollback(lambda: _release(launcher, subscription.oid))
-    launcher.hold(subscription.oid, session.check_cancel)
+    workers = session.parts.workers
+    session.after_commit(lambda: _release(workers, subscription.oid))
+    session.after_rollback(lambda: _release(workers, subscription.oid))
+    workers.hold(subscription.oid, session.check_cancel)
     transaction.plan_again()  # the snapshot is older, because the session's role was looked up at the start of the statement
 
 
@@ -509,19 +509,19 @@ def _may_own(cursor: CatalogCursor, user: str, owner: int) -> bool:
 def _clean_up(session: Session, oid: int) -> None:
     """After the commit of a DROP, also remove the rows that workers wrote after the block's snapshot, then release the workers."""
     session.parts.engine.catalog.change(lambda cursor: origins.forget_subscription(cursor, oid))
-    _release(session.parts.launcher, oid)
+    _release(session.parts.workers, oid)
 
 
-def _release(launcher: Launcher, oid: int) -> None:
-    launcher.release(oid)
-    launcher.wake()
+def _release(workers: WorkerRegistry, oid: int) -> None:
+    workers.release(oid)
+    workers.wake()
 
 
 def rename(node: ParseNode, session: Session) -> CommandResult:
     transaction = session.begin_statement()
     subscription = _find_owned(session, transaction, unwrap(node.object).sval)
     subscriptions.change(transaction.cursor, subscription.oid, name=node.newname)
-    session.after_commit(session.parts.launcher.wake)
+    session.after_commit(session.parts.workers.wake)
     return CommandResult("ALTER SUBSCRIPTION")
 
 
@@ -535,5 +535,5 @@ def change_owner(node: pb.AlterOwnerStmt, session: Session) -> CommandResult:
         privilege.check_subscription_owner(cursor, subscription.name, new_owner)
     transaction.catalog.lock_object("pg_subscription", subscription.oid)
     subscriptions.change(cursor, subscription.oid, owner=oid)
-    session.after_commit(session.parts.launcher.wake)
+    session.after_commit(session.parts.workers.wake)
     return CommandResult("ALTER SUBSCRIPTION")

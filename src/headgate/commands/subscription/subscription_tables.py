@@ -180,7 +180,7 @@ def refresh(
         has_slot = member.state not in COPIED or origins.find(cursor, origin) is not None  # an origin is dropped after its sync slot
         origins.drop(cursor, origin, missing_ok=True)
         if has_slot:
-            connection.drop_slot(session.parts.launcher.sync_slot_name(subscription.oid, oid), missing_ok=True)
+            connection.drop_slot(session.parts.workers.host.sync_slot_name(subscription.oid, oid), missing_ok=True)
 
 
 def _hold_unpublished(session: Session, transaction: Transaction, subscription: Subscription, published: _Published) -> None:
@@ -188,13 +188,13 @@ def _hold_unpublished(session: Session, transaction: Transaction, subscription: 
     names = {(table.schema, table.name) for table in published.tables}
     oids = [member.relation for member in subscriptions.tables(transaction.cursor, subscription.oid)]
     titles = subscriptions.titles(transaction.cursor, subscription.database, oids)
-    launcher = session.parts.launcher
+    workers = session.parts.workers
     unpublished = [oid for oid in oids if titles.get(oid) not in names]
     for oid in unpublished:
-        release = functools.partial(launcher.release_table, subscription.oid, oid)
+        release = functools.partial(workers.release_table, subscription.oid, oid)
         session.after_commit(release)
         session.after_rollback(release)
-        launcher.hold_table(subscription.oid, oid, session.check_cancel)
+        workers.hold_table(subscription.oid, oid, session.check_cancel)
     if unpublished:
         transaction.plan_again()
 
@@ -208,7 +208,7 @@ def copy_differences(cursor: Cursor, subscription: Subscription) -> None:
 
 def drop_slots(session: Session, subscription: Subscription, unfinished: list[int]) -> None:
     """Drop the slots of a subscription to drop: those of unfinished table syncs (if they exist), then its own."""
-    sync_slots = [session.parts.launcher.sync_slot_name(subscription.oid, relation) for relation in unfinished]
+    sync_slots = [session.parts.workers.host.sync_slot_name(subscription.oid, relation) for relation in unfinished]
     with contextlib.ExitStack() as stack:
         try:
             connection = stack.enter_context(connected(session, subscription))

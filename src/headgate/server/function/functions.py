@@ -240,7 +240,7 @@ def _origin(cursor: CatalogCursor, name: str) -> int:
 
 def _origin_user(session: ClientSession, name: str) -> int | None:
     """Return the pid of the session or subscription worker that uses an origin, or None."""
-    workers = session.node.launcher.workers()
+    workers = session.node.workers.all()
     pids = [worker.backend.pid for worker in workers if worker.origin == name and worker.backend is not None]
     return pids[0] if pids else session.node.origin_users.user(name)
 

@@ -89,7 +89,7 @@ def verify(
     cursor = session.begin_statement().cursor
     sub = owned(session, cursor, subscription)
     verification = Verification(
-        session.node.parts, sub, f"pg_{sub.oid}_verify_{session.backend.pid}", lambda: streamed(session.node.launcher, sub.oid),
+        session.node.parts, sub, f"pg_{sub.oid}_verify_{session.backend.pid}", lambda: streamed(session.node.workers, sub.oid),
         partial(rendering.running, session), session.interrupts.check, lambda: Limits.of(session.node.settings),
         None if relation is None else member(session, cursor, sub, relation),
         session.settings.integer("verify_snapshot_timeout") / 1000, bool(with_values), session.tell_progress,

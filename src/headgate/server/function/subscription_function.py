@@ -31,7 +31,7 @@ from headgate.walreceiver import answer
 
 if TYPE_CHECKING:
     from headgate.server.session.session import ClientSession
-    from headgate.subscriber.launcher import Launcher
+    from headgate.subscriber.worker_registry import WorkerRegistry
 
 Row = tuple[object, ...]
 WAIT_SECONDS = 0.05
@@ -57,10 +57,9 @@ def _check_enabled(subscription: Subscription) -> None:
         raise PostgresError("55000", f'subscription "{subscription.name}" is disabled', hint=hint)
 
 
-def streamed(launcher: Launcher, oid: int) -> Lsn | None:
+def streamed(registry: WorkerRegistry, oid: int) -> Lsn | None:
     """Return the LSN up to which the subscription's apply worker has applied; None if it is not streaming."""
-    workers = launcher.workers()
-    streams = [worker.progress for worker in workers if worker.subscription.oid == oid and worker.relation is None]
+    streams = [worker.progress for worker in registry.all() if worker.subscription.oid == oid and worker.relation is None]
     return streams[0].flushed if streams and streams[0] is not None else None
 
 
@@ -96,7 +95,7 @@ def pg_stat_reset_subscription_stats(session: ClientSession, subid: int | None) 
     """Reset the error counts of a subscription (NULL: of all)."""
     if subid == 0:
         raise PostgresError("22023", "invalid subscription OID 0")
-    session.node.launcher.reset_statistics(subid)
+    session.node.catalog.change(lambda cursor: subscriptions.reset_errors(cursor, subid))
 
 
 def resync(session: ClientSession, subscription: str | None, relation: str | None) -> None:
@@ -171,7 +170,7 @@ def _wait(session: ClientSession, name: str, lsn: Lsn, deadline: float, only: Co
             sub = existing(subscriptions.lookup(cursor, session.context.database, name), "42704", f'subscription "{name}"')
             _check_enabled(sub)
             progress = origins.progress(cursor, f"pg_{sub.oid}")
-            reached = streamed(session.node.launcher, sub.oid) or (INVALID if progress is None else progress.remote_lsn)
+            reached = streamed(session.node.workers, sub.oid) or (INVALID if progress is None else progress.remote_lsn)
             copying = any(
                 table.state is not SyncState.READY and (only is None or table.relation in only)
                 for table in subscriptions.tables(cursor, sub.oid)
@@ -204,4 +203,4 @@ def _ask(session: ClientSession, subscription: str | None, relation: str | None,
             hint="Use DROP/CREATE SUBSCRIPTION.",
         )
     subscription_resync.request(cursor, sub.database, sub.oid, table.oid, method)
-    session.after_commit(session.node.launcher.wake)
+    session.after_commit(session.node.workers.wake)

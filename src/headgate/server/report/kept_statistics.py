@@ -54,7 +54,7 @@ def keep(node: NodeState) -> None:
     }
     content: KeptStatistics = {
         "since": node.counted_since,
-        "subscriptions": node.launcher.ledger.state(subscription_oids),
+        "subscriptions": node.workers.host.ledger.state(subscription_oids),
         "databases": node.engine.statistics.state(database_oids),
         "tables": node.engine.statistics.state_of_tables(database_oids),
         "slots": slots,
@@ -82,4 +82,4 @@ def _apply(node: NodeState, content: KeptStatistics) -> None:
     node.counted_since = float(content["since"])
     node.engine.statistics.restore(content["databases"], content.get("tables", []))
     node.slots.restore_statistics({name: (Counts(**slot["counts"]), slot["reset"]) for name, slot in content["slots"].items()})
-    node.launcher.ledger.restore(content["subscriptions"])
+    node.workers.host.ledger.restore(content["subscriptions"])

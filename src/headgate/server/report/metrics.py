@@ -187,7 +187,7 @@ class _Reading:
         """Yield the metrics of the changes applied to each table."""
         most = self.node.settings.integer("metrics_tables")
         tables = []
-        for table in table_report(self.node.launcher, most):
+        for table in table_report(self.node.workers, most):
             database = self.databases.get(table.subscription.database, str(table.subscription.database))
             tables.append(((database, table.subscription.name, f"{table.schema}.{table.name}"), table))
         yield _counter("table_applied_rows", "Row changes applied to a table.", _TABLE, ((key, table.applied) for key, table in tables))

@@ -36,9 +36,9 @@ from headgate.server.monitoring.snapshot import (
 )
 from headgate.storage.engine import READING
 from headgate.subscriber.advice import raise_setting
-from headgate.subscriber.launcher import SYNC_WORKERS, WORKERS
 from headgate.subscriber.report import subscription_report
 from headgate.subscriber.snapshot import SubscriptionReport
+from headgate.subscriber.worker_registry import SYNC_WORKERS, WORKERS
 
 if TYPE_CHECKING:
     from headgate.server.node_state import NodeState
@@ -52,7 +52,7 @@ MEMORY = 30.0
 
 
 def pools(node: NodeState, subscriptions: Sequence[SubscriptionReport]) -> list[PoolReport]:
-    workers = node.launcher.workers()
+    workers = node.workers.all()
     syncs = Counter(worker.subscription.oid for worker in workers if worker.relation is not None)
     kinds = Counter(backend.kind for backend in node.activity.all())
     without_origin = [subscription.name for subscription in subscriptions if subscription.failing and _lacks_origin(subscription)]
@@ -121,7 +121,7 @@ def _pad(status: StatusReport) -> bytes:
 
 
 def report(node: NodeState) -> StatusReport:
-    subscriptions = subscription_report(node.launcher)
+    subscriptions = subscription_report(node.workers)
     obstacles, unreadable = _obstacles(node)
     status = StatusReport(
         time=time.time(),

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation_kind import RelationKind
+from headgate.catalog.replication import subscription as subscription_catalog
 from headgate.catalog.security import acl
 from headgate.catalog.security.role import READ_ALL_SETTINGS, READ_ALL_STATS
 from headgate.catalog.system_view import Provider
@@ -30,6 +31,9 @@ from headgate.server.report.status_report import database_names
 from headgate.storage.transaction.log import POSTGRES_EPOCH
 from headgate.subscriber.apply.prepared import all_prepared
 from headgate.subscriber.report import table_report
+from headgate.subscriber.synchronization.table_sync import SyncWorker
+from headgate.subscriber.worker import Worker
+from headgate.walreceiver.progress import ReceiverPosition
 
 if TYPE_CHECKING:
     from headgate.server.node_state import NodeState
@@ -342,14 +346,30 @@ def _mappings(node: NodeState, session: ClientSession) -> Iterator[Row]:
 
 
 def subscriptions(node: NodeState) -> Iterator[Row]:
-    for row in node.launcher.subscription_rows():
-        sent, received, ended = map(_since_2000, (row.last_msg_send_time, row.last_msg_receipt_time, row.latest_end_time))
-        yield (row.subid, row.subname, row.pid, row.relid, row.received_lsn, sent, received, row.latest_end_lsn, ended)
+    """Yield the rows of pg_stat_subscription. A subscription without an apply worker has a row too."""
+    with contextlib.closing(node.catalog.cursor()) as cursor:
+        all_subscriptions = subscription_catalog.all_subscriptions(cursor)
+    running = node.workers.all()
+    for subscription in all_subscriptions:
+        workers = [worker for worker in running if worker.subscription.oid == subscription.oid]
+        if all(worker.relation is not None for worker in workers):
+            yield (subscription.oid, subscription.name, *[None] * 7)
+        for worker in workers:
+            position = worker.position or ReceiverPosition()
+            received = position.received if worker.relation is None and worker.position else None
+            times = (position.last_send_time or None, position.last_receipt_time or None)
+            sent, receipt, ended = map(_since_2000, (*times, position.latest_end_time or None))
+            head = (subscription.oid, subscription.name, _pid(worker), worker.relation)
+            yield (*head, received, sent, receipt, position.latest_end or None, ended)
+
+
+def _pid(worker: Worker) -> int | None:
+    return None if worker.backend is None else worker.backend.pid
 
 
 def _subscription_tables(node: NodeState) -> Iterator[Row]:
     """Yield the tables of each subscription and the published tables that are missing in it."""
-    for report in table_report(node.launcher):
+    for report in table_report(node.workers):
         head = (report.subscription.oid, report.subscription.name, report.relation, report.schema, report.name, report.state, report.lsn)
         yield (*head, report.copied, report.applied, report.missing, report.left_out, report.resync)
 
@@ -366,9 +386,12 @@ def _copies(node: NodeState, session: ClientSession) -> Iterator[Row]:
             yield (*head, copy.relation, copy.command, "PIPE", copy.bytes, 0, copy.rows, copy.excluded)
         else:
             yield (*head, *[None] * 7)
-    for row in node.launcher.copy_rows():
-        pid, database, *rest = row
-        yield (pid, database, names.get(database), *rest)
+    for worker in node.workers.all():
+        if isinstance(worker, SyncWorker) and worker.copy is not None and worker.copy.running:
+            rows, size = worker.copy.arrived
+            total = max(size, size * worker.copy.estimate // rows) if worker.copy.estimate and rows else 0
+            database = worker.subscription.database
+            yield (_pid(worker), database, names.get(database), worker.relation, "COPY FROM", "CALLBACK", size, total, rows, 0)
 
 
 def _since_2000(microseconds: int | None) -> datetime.datetime | None:

@@ -76,7 +76,7 @@ def _end(
     session.prevent_in_block(command)
     context = session.context
     if is_held(session.node.catalog, gid):
-        end_held(session.node.launcher.host, gid, context.database, None if context.superuser else context.user_oid)
+        end_held(session.node.workers.host, gid, context.database, None if context.superuser else context.user_oid)
     else:
         prepared = session.node.engine.prepared.take(gid, context.database, None if context.superuser else context.user)
         origin = session.block.origin

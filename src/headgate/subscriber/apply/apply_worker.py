@@ -11,7 +11,6 @@ import dataclasses
 import logging
 import time
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import relation as relations
@@ -32,13 +31,11 @@ from headgate.subscriber.apply.stream import AppliedStream
 from headgate.subscriber.rows import table_history
 from headgate.subscriber.synchronization.table_sync import Phase, SyncWorker
 from headgate.subscriber.worker import Started, Worker
+from headgate.subscriber.worker_registry import WorkerRegistry
 from headgate.walreceiver import remote
 from headgate.walreceiver.connection import PublisherConnection
 from headgate.walreceiver.receiver import StreamEndError
 from headgate.walreceiver.segment import Segment
-
-if TYPE_CHECKING:
-    from headgate.subscriber.launcher import Launcher
 
 _log = logging.getLogger("headgate.subscriber")
 
@@ -72,10 +69,11 @@ _PARAMETERS = (
 class ApplyWorker(Worker):
     """The apply worker of one subscription. See the module."""
 
-    def __init__(self, launcher: Launcher, subscription: Subscription) -> None:
-        super().__init__(launcher, subscription, f"apply worker {subscription.name}")
+    def __init__(self, workers: WorkerRegistry, subscription: Subscription) -> None:
+        super().__init__(workers.host, subscription, f"apply worker {subscription.name}", workers.ended)
+        self._workers = workers
         stream = AppliedStream(subscription.oid, subscription.database, self.origin, name=subscription.name)
-        self._account = self.launcher.ledger.of(subscription.oid)
+        self._account = self.host.ledger.of(subscription.oid)
         is_complete = subscription.schema_evolution == "follow"
         self.follower = Follower(self.engine, stream, self.evolve, is_complete, self._synchronize_again)
         self.applier = Applier(
@@ -334,7 +332,7 @@ class ApplyWorker(Worker):
         for rel in tables:
             if rel.state == SyncState.SYNCDONE:
                 self._make_ready(rel)
-            elif (sync := self.launcher.sync_of(self.subscription.oid, rel.relation)) is not None:
+            elif (sync := self._workers.sync_of(self.subscription.oid, rel.relation)) is not None:
                 self._lead(sync)
             elif not full:  # otherwise no other table, of perhaps thousands, can start either
                 full = self._start_sync(rel) is Started.LATER
@@ -370,7 +368,7 @@ class ApplyWorker(Worker):
             subscription_resync.take_difference(cursor, subscription.database, subscription.oid, relation)
             return True
 
-        return again if self.launcher.write_state(subscription.oid, relation, take) else None
+        return again if self._workers.write_state(subscription.oid, relation, take) else None
 
     def _synchronize_again(self, relation: int) -> None:
         """Synchronize a table again, whose columns the stream does not determine, after the slot of an earlier sync has been dropped."""
@@ -390,7 +388,7 @@ class ApplyWorker(Worker):
         position = self.progress.flushed
         if rel.lsn is not None and position >= rel.lsn:
             ready = dataclasses.replace(rel, state=SyncState.READY, lsn=position)
-            is_written = self.launcher.write_state(rel.subscription, rel.relation, lambda cursor: subscriptions.set_table(cursor, ready))
+            is_written = self._workers.write_state(rel.subscription, rel.relation, lambda cursor: subscriptions.set_table(cursor, ready))
             if is_written and self.follower.is_complete:
                 self.follower.add_pending(self._tables_to_check(rel.relation), position)
 
@@ -408,7 +406,7 @@ class ApplyWorker(Worker):
         last = self._sync_started.get(rel.relation)
         if last is not None and time.monotonic() - last < self.settings.seconds("wal_retrieve_retry_interval"):
             return None
-        started = self.launcher.start_sync(self, rel.relation)
+        started = self._workers.start_sync(self, rel.relation)
         if started is not Started.LATER:
             self._sync_started[rel.relation] = time.monotonic()
         return started

@@ -33,7 +33,6 @@ import enum
 import logging
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -43,7 +42,7 @@ from headgate.catalog.relation.relation import Relation
 from headgate.catalog.replication import origin as origins
 from headgate.catalog.replication import subscription as subscriptions
 from headgate.catalog.replication import subscription_column, subscription_resync
-from headgate.catalog.replication.subscription import COPIED, SubscriptionRel, SyncState
+from headgate.catalog.replication.subscription import COPIED, Subscription, SubscriptionRel, SyncState
 from headgate.catalog.replication.subscription_resync import Method
 from headgate.errors import PostgresError, Severity
 from headgate.failpoint import Step
@@ -53,19 +52,17 @@ from headgate.subscriber.apply.apply import Applier
 from headgate.subscriber.apply.evolution import Follower
 from headgate.subscriber.apply.skip import skip_transaction
 from headgate.subscriber.apply.stream import AppliedStream
+from headgate.subscriber.host import Host
 from headgate.subscriber.subscription_statistics import Counters
 from headgate.subscriber.synchronization.initial_copy import InitialCopy
 from headgate.subscriber.synchronization.reconciliation import Reconciliation
-from headgate.subscriber.worker import Worker
+from headgate.subscriber.worker import Ended, Worker
 from headgate.walreceiver import definition
 from headgate.walreceiver.connection import PublisherConnection, literal
 from headgate.walreceiver.receiver import StreamEndError
 from headgate.walreceiver.remote import PublishedTable, RemoteRelation
 from headgate.walreceiver.segment import Segment
 from headgate.walreceiver.waker import Waker
-
-if TYPE_CHECKING:
-    from headgate.subscriber.apply.apply_worker import ApplyWorker
 
 _log = logging.getLogger("headgate.subscriber")
 
@@ -86,14 +83,17 @@ class BegunAgainError(Exception):
 class SyncWorker(Worker):
     """The sync worker of one table of a subscription."""
 
-    def __init__(self, leader: ApplyWorker, relation: int) -> None:
-        super().__init__(leader.launcher, leader.subscription, f"table sync {relation}", relation)
+    def __init__(self, leader: Worker, relation: int, ended: Ended) -> None:
+        """`leader`: the apply worker."""
+        super().__init__(leader.host, leader.subscription, f"table sync {relation}", ended, relation)
         self.leader = leader
         self.phase = Phase.COPY
         self.lsn = INVALID
         self.copy: InitialCopy | None = None
+        self.has_left_slot = False
+        """Whether the slot could not be dropped when the worker ended."""
         self._moved = threading.Condition()
-        self.slot = self.launcher.sync_slot_name(self.subscription.oid, relation)
+        self.slot = self.host.sync_slot_name(self.subscription.oid, relation)
 
     # ---- the apply worker's side ------------------------------------------------------------------------
 
@@ -115,7 +115,7 @@ class SyncWorker(Worker):
         stream = AppliedStream(self.subscription.oid, self.subscription.database, self.origin, relation, name=self.subscription.name)
         is_complete = self.subscription.schema_evolution == "follow"
         follower = Follower(self.engine, stream, self.evolve, is_complete, self._begin_again)
-        counters = self.launcher.ledger.of(self.subscription.oid).applied
+        counters = self.host.ledger.of(self.subscription.oid).applied
         return Applier(self.engine, stream, self.session, self.patience, self.rules, follower, jobs=self.jobs, counters=counters)
 
     def folder(self, name: str) -> Path:
@@ -175,7 +175,7 @@ class SyncWorker(Worker):
         kind = Reconciliation if method is Method.DIFFERENCE else InitialCopy
         self.copy = kind(self, relation, self.slot, self._follow, replaces=method is Method.COPY)
         position = self.copy.run(connection)
-        copied = self.launcher.ledger.of(self.subscription.oid).copied
+        copied = self.host.ledger.of(self.subscription.oid).copied
         counters = Counters(bytes=self.copy.bytes, batches=1, seconds={"copy": self.copy.seconds})
         counters.count(relation.oid, self.copy.rows)
         copied.add(counters)
@@ -315,19 +315,19 @@ class SyncWorker(Worker):
             self.phase = Phase.SYNCDONE
             self._moved.notify_all()
         self.leader.look()
-        if not drop_slot(self, self.slot, self.origin, self.waker):
-            self.launcher.clean_again(self.subscription.oid)
+        self.has_left_slot = not drop_slot(self.host, self.subscription, self.slot, self.origin, self.waker)
+        if self.has_left_slot:
             self.check_stop()
 
 
-def drop_slot(worker: Worker, slot: str, origin: str, waker: Waker | None = None) -> bool:
+def drop_slot(host: Host, subscription: Subscription, slot: str, origin: str, waker: Waker | None = None) -> bool:
     """Drop a sync slot on the publisher and then its origin. Return False if the publisher cannot be reached, or the waker was stopped."""
     try:
-        with PublisherConnection.open(worker.subscription.conninfo, slot, waker=waker) as connection:
+        with PublisherConnection.open(subscription.conninfo, slot, waker=waker) as connection:
             connection.drop_slot(slot, missing_ok=True)
     except PostgresError as error:
         if error.severity is not Severity.FATAL:
             _log.warning("%s", error.message)
         return False
-    worker.catalog.change(lambda cursor: origins.drop(cursor, origin, missing_ok=True))
+    host.catalog.change(lambda cursor: origins.drop(cursor, origin, missing_ok=True))
     return True
