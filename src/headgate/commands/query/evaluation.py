@@ -16,12 +16,12 @@ from datetime import UTC, datetime, timedelta
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from headgate.analysis.query import PlanColumn, Query, reference
+from headgate.analysis.query import PlanColumn, reference
 from headgate.catalog.relation.relation import Relation
 from headgate.commands.query import instant
-from headgate.commands.query.clause import pushdown, session_function, sublink
+from headgate.commands.query.clause import pushdown, session_function
 from headgate.commands.query.clause.where_clause import is_membership
-from headgate.commands.query.plan import Plan, col
+from headgate.commands.query.plan import col
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin, rewriting
@@ -30,6 +30,7 @@ from headgate.expression.binding.context import BindContext
 from headgate.expression.duckdb.value import REGISTERED
 from headgate.expression.node import (
     ArrayExpr,
+    BoolExpr,
     BoolKind,
     ColumnRef,
     Const,
@@ -61,6 +62,15 @@ def _has_subquery(expression: Expression) -> bool:
     return any(isinstance(node, SubLink) for node in walk(expression))
 
 
+def _tests(condition: Expression) -> Iterator[SubLink]:
+    """Yield the subqueries of a condition for which NULL and false are the same: terms, also below AND, OR and a NOT of the subquery."""
+    if isinstance(condition, SubLink):
+        yield condition
+    elif isinstance(condition, BoolExpr) and (condition.kind is not BoolKind.NOT or isinstance(condition.args[0], SubLink)):
+        for term in condition.args:
+            yield from _tests(term)
+
+
 @dataclass
 class Counts:
     """Counters of what has been compiled, by which the planner decides whether a query needs a barrier."""
@@ -69,16 +79,19 @@ class Counts:
     outer_references: int = 0
 
 
+Subquery = Callable[["Evaluation", SubLink], Column]
+
+
 class Evaluation:
     """Expression evaluation for one statement, with the values that its expressions share."""
 
-    def __init__(self, session: Session, plan: Callable[[Query], Plan] | None = None, *, describing: bool = False) -> None:
-        """Create the evaluation. `plan`: returns the plan of a subquery.
+    def __init__(self, session: Session, subquery: Subquery | None = None, *, describing: bool = False) -> None:
+        """Create the evaluation. `subquery`: returns the value of a subquery, and is None if expressions have none.
 
         With `describing`, the statement does not run, so its parameters have no values.
         """
         self.session = session
-        self.plan = plan
+        self._subquery = subquery
         self._describing = describing
         self.runs = not describing
         """Whether the statement runs: it is neither described nor explained."""
@@ -119,10 +132,10 @@ class Evaluation:
         with self.session.begin_statement().reader.unwritten(self.changed, refuse, only_reads=True):
             yield
 
-    def within(self, plan: Callable[[Query], Plan]) -> Evaluation:
+    def within(self, subquery: Subquery) -> Evaluation:
         """Return the same evaluation for a view, whose subqueries are planned with other rights."""
         evaluation = copy.copy(self)
-        evaluation.plan = plan
+        evaluation._subquery = subquery
         return evaluation
 
     def column(self, expression: Expression) -> Column:
@@ -158,7 +171,7 @@ class Evaluation:
 
     def note_tests(self, condition: Expression) -> None:
         """Note that NULL counts as false for the terms of a condition (`is_test`)."""
-        self._tests.update((id(node), node) for node in sublink.tests(condition))
+        self._tests.update((id(node), node) for node in _tests(condition))
 
     def is_test(self, node: SubLink) -> bool:
         """Return whether NULL counts as false for the value of a subquery."""
@@ -241,7 +254,8 @@ class Evaluation:
                 return self.prepare(rewriting.inlined(node))
             case SubLink():
                 key = f"subquery_{id(node)}"
-                self._subqueries[key] = sublink.column(self, node)
+                assert self._subquery is not None
+                self._subqueries[key] = self._subquery(self, node)
                 return ColumnRef(type=node.type, name=key, attnum=1, key=key)
             case ColumnRef() if node.attnum == 0:
                 return self._row(node)

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from headgate import interruption
-from headgate.analysis import sublink
+from headgate.analysis import sublink as analysis
 from headgate.analysis.analyser import Analyser
 from headgate.analysis.names import Names
 from headgate.analysis.query import Cte, PlanColumn, Query, RowLock, Select, SelectItem, SetOperation, Sort, Values, reference
@@ -39,6 +39,7 @@ from headgate.commands.query.clause import (
     ordering,
     recursive_with,
     set_operation,
+    sublink,
     system_relation,
     volatile_call,
     where_clause,
@@ -74,7 +75,7 @@ class Planner:
         self.transaction = transaction
         self.session_spark = transaction.engine.spark
         self.describing = parameters is not None
-        self.evaluation = Evaluation(session, self.plan, describing=self.describing)
+        self.evaluation = Evaluation(session, self._value_of_subquery, describing=self.describing)
         self.parameters = (
             {number: parameter.type_oid for number, parameter in enumerate(session.parameters, 1)} if parameters is None else parameters
         )
@@ -133,7 +134,7 @@ class Planner:
         """Return the planner of a part of the statement, with other WITH queries in scope or with the rights of another role."""
         planner = copy.copy(self)
         planner.analyser, planner.role = analyser, role or self.role
-        planner.evaluation = self.evaluation.within(planner.plan)
+        planner.evaluation = self.evaluation.within(planner._value_of_subquery)
         planner.context = analyser.context.within(subquery=planner._subquery)
         return planner
 
@@ -375,7 +376,7 @@ class Planner:
             sorts, on = (
                 tuple(replace(sort, expression=rewriting.rewrite(sort.expression, places.get)) for sort in items) for items in (sorts, on)
             )
-        frame, settled = self.compute_calls(frame, [target.expression for target in targets])
+        frame, settled = volatile_call.compute(self, frame, [target.expression for target in targets])
         same = {target.expression: settled_expression for target, settled_expression in zip(targets, settled, strict=True)}
         targets = [replace(target, expression=settled_expression) for target, settled_expression in zip(targets, settled, strict=True)]
         sorts, on = (tuple(replace(sort, expression=same.get(sort.expression, sort.expression)) for sort in items) for items in (sorts, on))
@@ -402,11 +403,6 @@ class Planner:
             selected = [F.lit(True).alias(self.key("none"))]
         return Plan(frame.select(*selected, *extra), columns), placed
 
-    def compute_calls(self, frame: DataFrame, expressions: Sequence[Expression]) -> tuple[DataFrame, list[Expression]]:
-        """Return the frame with columns of calls that have one value per row, and the expressions with references to these columns."""
-        frame, settled = row_by_row.settled(self.evaluation, frame, expressions)
-        return volatile_call.settled(self, frame, settled)
-
     def _values(self, columns: tuple[PlanColumn, ...], values: Sequence[Sequence[Expression]]) -> Plan:
         """Plan VALUES (…), (…)."""
         known = None if self.describing else values_list.constants(self, columns, values)
@@ -423,6 +419,10 @@ class Planner:
 
     # ---- subqueries in expressions ---------------------------------------------------------------------------
 
+    def _value_of_subquery(self, evaluation: Evaluation, node: SubLink) -> Column:
+        """Return the value of a SubLink (a callback of the evaluation)."""
+        return sublink.column(evaluation, node, self.plan(node.query))
+
     def _subquery(self, node: pb.SubLink, scope: Scope, context: BindContext) -> Expression:
         """Analyse and plan the query of a SubLink in a clause that is bound outside a query (a callback of the binder).
 
@@ -430,12 +430,12 @@ class Planner:
         """
         query = self._query_of(node, scope, context)
         self.plan(query)
-        return sublink.bound(node, scope, context, [column.type for column in query.columns], query)
+        return analysis.bound(node, scope, context, [column.type for column in query.columns], query)
 
     def analysed_subquery(self, node: pb.SubLink, scope: Scope, context: BindContext) -> Expression:
         """Analyse the query of a SubLink like `_subquery`, for a caller that runs it before the statement writes."""
         query = self._query_of(node, scope, context)
-        return sublink.bound(node, scope, context, [column.type for column in query.columns], query)
+        return analysis.bound(node, scope, context, [column.type for column in query.columns], query)
 
     def _query_of(self, node: pb.SubLink, scope: Scope, context: BindContext) -> Query:
         return self.analyser.select(unwrap(node.subselect), replace(scope, clause=function_call.clause(context)))

@@ -9,11 +9,12 @@ from decimal import Decimal
 from pyspark.sql import functions as F
 
 from headgate.errors import PostgresError
+from headgate.expression import builtin
 from headgate.expression.duckdb import number
 from headgate.expression.duckdb import text as duckdb_text
 from headgate.expression.functions import network, numeric
 from headgate.expression.implementation.implementation import Implementation, SparkForm, Table
-from headgate.expression.node import Expression, FuncExpr, OpExpr, TypeRef
+from headgate.expression.node import Expression, FuncExpr, OpExpr, TypeRef, walk
 from headgate.expression.spark import session_time
 from headgate.expression.spark.array_element import as_item
 from headgate.expression.spark.cast import printed
@@ -110,6 +111,17 @@ def _random_uuid(node: Expression, args: Sequence[Value]) -> Value:
 
 VOLATILE = frozenset({"drandom", "gen_random_uuid"})
 """Functions with a new value for each row. A query computes them into a column first (`commands.query.clause.volatile_call`)."""
+
+
+def is_volatile(node: Expression) -> bool:
+    """Return whether a node is a call of one of these functions."""
+    return isinstance(node, FuncExpr) and builtin.function(node.function).key in VOLATILE
+
+
+def has_volatile(expression: Expression) -> bool:
+    return any(map(is_volatile, walk(expression)))
+
+
 IMPLEMENTATIONS: Table = {
     "drandom": Implementation(_random, duckdb="random()"),
     "gen_random_uuid": Implementation(_random_uuid, duckdb="CAST(uuid() AS VARCHAR)"),

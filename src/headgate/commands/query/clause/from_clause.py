@@ -36,12 +36,13 @@ from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import TABLE_KINDS, RelationKind
 from headgate.commands import lookup, privilege
 from headgate.commands.query import change_scan, evaluation, row_by_row, row_security
-from headgate.commands.query.clause import function_scan, system_relation, volatile_call, where_clause
+from headgate.commands.query.clause import function_scan, system_relation, where_clause
 from headgate.commands.query.driver import key_lookup
 from headgate.commands.query.plan import EqualColumns, Plan, Source, col
 from headgate.commands.query.row_security import Statement
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding.scope import Scope, ScopeTable
+from headgate.expression.implementation.system import has_volatile
 from headgate.expression.node import BoolKind, Expression, conjuncts, joined
 from headgate.sql import names
 from headgate.sql.parser import ParseNode
@@ -255,10 +256,10 @@ def _join(planner: Planner, item: JoinItem, reading: Reading) -> Source:
         if item.how == "inner":
             own, called = row_by_row.split(item.condition)
             terms = [] if own is None else conjuncts(own)
-            volatile = [term for term in terms if volatile_call.has_volatile(term)]
+            volatile = [term for term in terms if has_volatile(term)]
             if volatile:
                 own = joined(BoolKind.AND, [term for term in terms if term not in volatile]) if len(volatile) < len(terms) else None
-        elif volatile_call.has_volatile(item.condition):
+        elif has_volatile(item.condition):
             raise not_supported("a volatile function in the condition of an outer join is not supported")
         else:
             left_frame, left_condition = row_by_row.settled_parts(planner.evaluation, left.frame, item.condition)

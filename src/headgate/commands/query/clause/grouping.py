@@ -16,6 +16,7 @@ from headgate.commands.query.evaluation import lit_null
 from headgate.commands.query.plan import Source, col
 from headgate.expression import rewriting
 from headgate.expression.implementation.implementations import gathers
+from headgate.expression.implementation.system import has_volatile
 from headgate.expression.node import Aggregate, Expression, Grouping
 
 if TYPE_CHECKING:
@@ -32,10 +33,10 @@ def group(planner: Planner, grouped: Grouped, source: Source) -> Source:
 def _compute_calls(planner: Planner, grouped: Grouped, source: Source) -> tuple[Grouped, Source]:
     """Return the groups and their source after the calls in items and aggregates that have one value for each row of the source."""
     parts = [*grouped.items, *(part for aggregate in grouped.aggregates for part in aggregate.children())]
-    called = list(dict.fromkeys(part for part in parts if row_by_row.calls_session(part) or volatile_call.has_volatile(part)))
+    called = list(dict.fromkeys(part for part in parts if row_by_row.calls_session(part) or has_volatile(part)))
     if not called:
         return grouped, source
-    frame, values = planner.compute_calls(source.frame, called)
+    frame, values = volatile_call.compute(planner, source.frame, called)
     places = dict(zip(called, values, strict=True))
     items = {places.get(item, item): key for item, key in grouped.items.items()}
     aggregates = {}

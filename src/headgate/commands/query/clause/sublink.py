@@ -1,19 +1,18 @@
 """Subqueries in expressions (EXISTS, scalar, IN and other quantified comparisons, ARRAY(SELECT …)) as Columns of the outer frame.
 
-Called by `evaluation` for each SubLink, whose `query` the planner plans. The plan references columns of the enclosing query as outer
-references, which Spark decorrelates.
+`Evaluation` calls it through the planner, which plans the `query` of the SubLink. The plan references columns of the enclosing query as
+outer references, which Spark decorrelates.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from headgate.analysis.query import parts, reference
+from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.query.plan import Plan, col
 from headgate.expression import builtin, rewriting
 from headgate.expression.node import (
@@ -30,13 +29,9 @@ from headgate.expression.spark import compiler
 from headgate.expression.spark.comparison import in_stored_order
 from headgate.types import registry
 
-if TYPE_CHECKING:
-    from headgate.commands.query.evaluation import Evaluation
 
-
-def column(evaluation: Evaluation, node: SubLink) -> Column:
-    assert evaluation.plan is not None
-    plan = evaluation.plan(node.query)
+def column(evaluation: Evaluation, node: SubLink, plan: Plan) -> Column:
+    """Return the value of a subquery, whose query has this plan."""
     frame = plan.frame.select(*[col(column.key) for column in plan.columns]) if plan.columns else plan.frame
     if node.kind == "EXISTS":
         return frame.exists()
@@ -46,15 +41,6 @@ def column(evaluation: Evaluation, node: SubLink) -> Column:
         return _array(evaluation, node, plan)
     assert node.test is not None
     return _quantified_test(evaluation, node, node.test, plan)
-
-
-def tests(condition: Expression) -> Iterator[SubLink]:
-    """Yield the subqueries of a condition for which NULL and false are the same: terms, also below AND, OR and a NOT of the subquery."""
-    if isinstance(condition, SubLink):
-        yield condition
-    elif isinstance(condition, BoolExpr) and (condition.kind is not BoolKind.NOT or isinstance(condition.args[0], SubLink)):
-        for term in condition.args:
-            yield from tests(term)
 
 
 def _array(evaluation: Evaluation, node: SubLink, plan: Plan) -> Column:

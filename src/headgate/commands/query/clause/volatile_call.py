@@ -1,7 +1,7 @@
 """random() and gen_random_uuid(): each call becomes a column of the input frame before it is used.
 
-Called by the planner for SELECT lists and by UPDATE for SET. Spark evaluates a Column each time it occurs in an expression, and the
-compiler may use an operand twice. Only a column of the frame has one value per row.
+Called by the planner for SELECT lists and by `grouping`. Spark evaluates a Column each time it occurs in an expression, and the compiler
+may use an operand twice. Only a column of the frame has one value per row.
 """
 
 from __future__ import annotations
@@ -12,18 +12,23 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame
 
 from headgate.analysis.query import PlanColumn, reference
-from headgate.expression import builtin, rewriting
-from headgate.expression.implementation.system import VOLATILE
-from headgate.expression.node import Expression, FuncExpr, walk
+from headgate.commands.query import row_by_row
+from headgate.expression import rewriting
+from headgate.expression.implementation.system import has_volatile, is_volatile
+from headgate.expression.node import Expression
 
 if TYPE_CHECKING:
     from headgate.commands.query.planner import Planner
 
 
-def settled(planner: Planner, frame: DataFrame, expressions: Sequence[Expression]) -> tuple[DataFrame, list[Expression]]:
-    """Return the frame with an additional column for every volatile call, and the expressions with references to these columns."""
-    if not any(map(has_volatile, expressions)):
-        return frame, list(expressions)
+def compute(planner: Planner, frame: DataFrame, expressions: Sequence[Expression]) -> tuple[DataFrame, list[Expression]]:
+    """Return the frame with columns of calls that have one value per row, and the expressions with references to these columns.
+
+    These are the volatile calls, and those that need the session (`row_by_row.settled`).
+    """
+    frame, settled = row_by_row.settled(planner.evaluation, frame, expressions)
+    if not any(map(has_volatile, settled)):
+        return frame, settled
     columns = {}
 
     def placed(node: Expression) -> Expression | None:
@@ -33,13 +38,5 @@ def settled(planner: Planner, frame: DataFrame, expressions: Sequence[Expression
         columns[column.key] = planner.column(node)
         return reference(column)
 
-    changed = [rewriting.rewrite(expression, placed) for expression in expressions]
+    changed = [rewriting.rewrite(expression, placed) for expression in settled]
     return frame.withColumns(columns), changed
-
-
-def has_volatile(expression: Expression) -> bool:
-    return any(map(is_volatile, walk(expression)))
-
-
-def is_volatile(node: Expression) -> bool:
-    return isinstance(node, FuncExpr) and builtin.function(node.function).key in VOLATILE

@@ -24,10 +24,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, TypeGuard
 
-from headgate.commands.query.clause.volatile_call import is_volatile
 from headgate.commands.query.plan import EqualColumns
 from headgate.expression import builtin, rewriting
 from headgate.expression.binding.scope import ScopeTable
+from headgate.expression.implementation.system import is_volatile
 from headgate.expression.node import BoolExpr, BoolKind, ColumnRef, Expression, OpExpr, SubLink, conjuncts, joined, walk
 from headgate.expression.spark.call import may_raise
 from headgate.types import registry
