@@ -24,8 +24,10 @@ from headgate.commands.copy.copy_option import CopyOptions
 from headgate.commands.copy.copy_reader import CopyReader
 from headgate.commands.dml.insert import fires_instead, writable
 from headgate.commands.dml.rows.new_rows import NewRows
-from headgate.commands.query import change_scan, engine, rendering, row_security
+from headgate.commands.query import engine, rendering, row_security
+from headgate.commands.query.change_scan import ChangeScan
 from headgate.commands.query.clause import from_clause
+from headgate.commands.query.driver import change_stream
 from headgate.commands.query.plan import Plan, col
 from headgate.commands.query.planner import Planner
 from headgate.commands.result import CopyIn, CopyOut, CopyProgress
@@ -111,7 +113,7 @@ def _copy_out(node: pb.CopyStmt, session: Session, options: CopyOptions) -> Copy
             )
             if result is not None:
                 return _of_result(result, session, options)
-            if options.arrow and isinstance(analysed.body, Select) and (changes := change_scan.direct(analysed, analysed.body)):
+            if options.arrow and isinstance(analysed.body, Select) and (changes := change_stream.direct(analysed, analysed.body)):
                 return _of_published(*changes)
             relation, plan = 0, planner.plan(analysed)
         else:
@@ -218,7 +220,7 @@ def _as_stored(batch: pa.RecordBatch, columns: Sequence[ResultColumn]) -> list[p
     return [read_text(batch.column(place), column.type_oid, column.typmod) for place, column in enumerate(columns)]
 
 
-def _of_published(shown: Sequence[tuple[int, PlanColumn]], scanned: change_scan.ChangeScan) -> CopyOut:
+def _of_published(shown: Sequence[tuple[int, PlanColumn]], scanned: ChangeScan) -> CopyOut:
     """Return the COPY of published changes in Arrow format. They are sent as they are read."""
     copied = CopyOut(len(shown), True, (), CopyProgress("COPY TO"))
     batches = scanned.batches()

@@ -1,8 +1,8 @@
 """The set-returning function ``headgate.changes(publication, table, from_lsn, to_lsn)``: a table's published changes between two LSNs.
 
-Its columns depend on its arguments, so the planner calls `scan` instead of looking the function up. `answer` (and COPY, through `direct`)
-streams a query that only names columns of the function in bounded memory. Any other query first writes the rows to temporary files, which
-Spark reads. These files are removed with the transaction.
+Its columns depend on its arguments, so the planner calls `item` instead of looking the function up. `driver.change_stream` answers a
+query that only names columns of the function in bounded memory. Any other query first writes the rows to temporary files, which Spark
+reads. These files are removed with the transaction.
 
 The role needs REPLICATION or membership in headgate_read_changes, and SELECT on the published columns. If row-level security applies to the
 table, the call is rejected, because the changes of hidden rows cannot be told apart from the others. `change_range` describes the rows.
@@ -13,7 +13,7 @@ from __future__ import annotations
 import uuid
 import weakref
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -22,7 +22,7 @@ from postgast import pg_query_pb2 as pb
 from pyspark.sql import DataFrame
 
 from headgate.analysis.from_clause import aliased
-from headgate.analysis.query import ChangesItem, PlanColumn, Query, Select, scope_table
+from headgate.analysis.query import ChangesItem, PlanColumn, scope_table
 from headgate.catalog.procedure import OWN_SCHEMA
 from headgate.catalog.relation.relation import Column
 from headgate.catalog.security import role as roles
@@ -32,7 +32,7 @@ from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder
 from headgate.expression.binding.scope import EMPTY
-from headgate.expression.node import ColumnRef, TypeRef
+from headgate.expression.node import TypeRef
 from headgate.lsn import Lsn
 from headgate.pgoutput.change_columns import HEAD, OLD
 from headgate.publisher.change_range import ChangeRange
@@ -170,12 +170,12 @@ def _typed_arguments(call: pb.FuncCall) -> pb.SelectStmt:
 
 def _values(query: pb.SelectStmt, session: Session) -> list[str | None]:
     """Evaluate the arguments, which cannot reference a row, and return them as text."""
-    from headgate.commands.query import engine
-
     tree = pb.ParseResult()
     tree.stmts.add().stmt.select_stmt.CopyFrom(query)
     [statement] = parse(grammar.deparse(tree))
-    [batch] = [batch for batch in engine.run(statement.node, session).batches if batch.num_rows]
+    result = session.parts.run_statement(statement.node, session)
+    assert isinstance(result, ResultSet)
+    [batch] = [batch for batch in result.batches if batch.num_rows]
     return [column[0].as_py() for column in batch.columns]
 
 
@@ -202,7 +202,7 @@ def _describe_arguments(query: pb.SelectStmt, call: pb.FuncCall, analyser: Analy
 def plan(planner: Planner, scanned: ChangeScan) -> Plan:
     """Return the rows of a call, which Spark reads."""
     keys = [column.key for column in scanned.columns]
-    batches = (pa.RecordBatch.from_arrays(_as_stored(batch, scanned.columns), names=keys) for batch in scanned.batches())
+    batches = (pa.RecordBatch.from_arrays(as_stored(batch, scanned.columns), names=keys) for batch in scanned.batches())
     first = [next(batches)] if not planner.describing else [_stored_nothing(scanned, keys)]
     for batch in batches if not planner.describing else ():
         first.append(batch)
@@ -213,7 +213,7 @@ def plan(planner: Planner, scanned: ChangeScan) -> Plan:
 
 def _stored_nothing(scanned: ChangeScan, keys: Sequence[str]) -> pa.RecordBatch:
     nothing = next(scanned.range.batches())
-    return pa.RecordBatch.from_arrays(_as_stored(nothing, scanned.columns), names=list(keys))
+    return pa.RecordBatch.from_arrays(as_stored(nothing, scanned.columns), names=list(keys))
 
 
 def _spool(planner: Planner, first: Sequence[pa.RecordBatch], rest: Iterator[pa.RecordBatch]) -> DataFrame:
@@ -232,47 +232,10 @@ def _spool(planner: Planner, first: Sequence[pa.RecordBatch], rest: Iterator[pa.
     return planner.session_spark.read.parquet(data_location.uri(place))
 
 
-def _as_stored(batch: pa.RecordBatch, columns: Sequence[PlanColumn]) -> list[pa.Array]:
+def as_stored(batch: pa.RecordBatch, columns: Sequence[PlanColumn]) -> list[pa.Array]:
     """Return the columns in stored form, with the old row as the text of a record."""
     old = batch.column(batch.num_columns - 1)
     fields = [
         write_text(buffers.field(old, field.name), column.type.oid) for field, column in zip(old.type, columns[len(HEAD) : -1], strict=True)
     ]
     return [*batch.columns[:-1], record.joined(fields, old.is_valid())]
-
-
-def refusal(query: Query, select: Select) -> str | None:
-    """Return the reason why the driver does not take a query of headgate.changes, or None if it does."""
-    return None if direct(query, select) else "not only columns of published changes"
-
-
-def answer(planner: Planner, query: Query, select: Select) -> ResultSet:
-    """Return the rows of a query that only names columns of headgate.changes. They are read while they are sent."""
-    from headgate.commands.query.driver import table_rows
-
-    published = direct(query, select)
-    assert published is not None
-    shown, scanned = published
-    places = [place for place, _ in shown]
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        for batch in scanned.batches():
-            stored = _as_stored(batch, scanned.columns)
-            yield pa.RecordBatch.from_arrays([stored[place] for place in places], names=[column.key for _, column in shown])
-
-    return table_rows.streamed(tuple(column for _, column in shown), batches(), planner.session)
-
-
-def direct(query: Query, select: Select) -> tuple[list[tuple[int, PlanColumn]], ChangeScan] | None:
-    """Return the selected columns with their places in the scan, or None if the query does more than name columns of headgate.changes."""
-    source = select.source
-    if not isinstance(source, ChangesItem) or not query.only_projects:
-        return None
-    places = {column.key: place for place, column in enumerate(source.star)}
-    shown = []
-    for column, target in zip(query.columns, select.targets, strict=True):
-        if not isinstance(target.expression, ColumnRef) or target.expression.key not in places:
-            return None
-        place = places[target.expression.key]
-        shown.append((place, replace(column, attributes=source.star[place].attributes)))
-    return shown, source.scan

@@ -1,6 +1,6 @@
 """Answer an analysed query in the driver, without a Spark job.
 
-Called by `engine`. The FROM clause decides: constants, one table, or published changes (`change_scan`). `refusal` decides from the
+Called by `engine`. The FROM clause decides: constants, one table, or published changes (`change_stream`). `refusal` decides from the
 analysed query alone whether the driver takes it, before anything is read. `answer` raises NotColumnwise if the driver's answer would differ
 from PostgreSQL's for the values or the rights at hand.
 
@@ -25,10 +25,10 @@ import pyarrow as pa
 
 from headgate.analysis.query import ChangesItem, FromItem, Limit, PlanColumn, Query, RelationItem, Select, SelectItem
 from headgate.commands import privilege
-from headgate.commands.query import change_scan, row_by_row
+from headgate.commands.query import row_by_row
 from headgate.commands.query.catalog import answer as catalog
 from headgate.commands.query.clause import from_clause
-from headgate.commands.query.driver import computation, key_lookup, table_query, table_rows, table_scan
+from headgate.commands.query.driver import change_stream, computation, key_lookup, table_query, table_rows, table_scan
 from headgate.commands.query.driver.computation import usual_way_says
 from headgate.commands.query.driver.table_query import TableQuery
 from headgate.commands.query.driver.table_rows import HeldTable
@@ -263,7 +263,7 @@ _BY_SOURCE: Mapping[type[FromItem], tuple[_Refuse, _Answer]] = {
         lambda planner, query, select: _constant_answer(planner, query, select, functools.partial(answer, planner)),
     ),
     RelationItem: (_table_refusal, _table_answer),
-    ChangesItem: (change_scan.refusal, change_scan.answer),
+    ChangesItem: (change_stream.refusal, change_stream.answer),
 }
 
 
