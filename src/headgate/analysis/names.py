@@ -1,6 +1,6 @@
 """The look-ups that the analysis needs from the session: relations, changes, and data-modifying statements in WITH.
 
-The owner of the analysis (`commands.query.planner`) fills in the callables.
+The owner of the analysis (`commands.query.query_planner`) fills in the callables.
 """
 
 from __future__ import annotations

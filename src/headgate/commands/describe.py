@@ -17,7 +17,7 @@ from headgate.commands.query.clause import from_clause
 from headgate.commands.query.driver import table_rows
 from headgate.commands.query.evaluation import lit_null
 from headgate.commands.query.plan import Source
-from headgate.commands.query.planner import Planner
+from headgate.commands.query.query_planner import QueryPlanner
 from headgate.commands.result import Described
 from headgate.commands.session import Session
 from headgate.expression.binding import binder
@@ -48,7 +48,7 @@ def describe(node: pb.InsertStmt | pb.SelectStmt | pb.UpdateStmt, session: Sessi
         columns = call.described(node, session, known)
         return Described(_types(known), columns)
     node = user_call.described(node, session, known)
-    planner = Planner(session, session.begin_statement(), known)
+    planner = QueryPlanner(session, session.begin_statement(), known)
     if node.DESCRIPTOR.name != "SelectStmt":
         planner.with_queries(node)
     columns = _PLANNED[node.DESCRIPTOR.name](node, planner)
@@ -60,12 +60,12 @@ def _types(known: dict[int, int]) -> tuple[int, ...]:
     return tuple(registry.TEXT if known[number] in (0, registry.UNKNOWN) else known[number] for number in sorted(known))
 
 
-def returned_columns(node: ParseNode, planner: Planner) -> tuple[ResultColumn, ...] | None:
+def returned_columns(node: ParseNode, planner: QueryPlanner) -> tuple[ResultColumn, ...] | None:
     """Return the columns of the RETURNING clause of a statement that is only described."""
     return _PLANNED[node.DESCRIPTOR.name](node, planner)
 
 
-def _insert(node: pb.InsertStmt, planner: Planner) -> tuple[ResultColumn, ...] | None:
+def _insert(node: pb.InsertStmt, planner: QueryPlanner) -> tuple[ResultColumn, ...] | None:
     relation = target(node.relation, planner.session, "insert into", "INSERT")
     columns = target_columns(node, relation, parts=True)
     query = unwrap(node.select_stmt)
@@ -83,7 +83,7 @@ def _insert(node: pb.InsertStmt, planner: Planner) -> tuple[ResultColumn, ...] |
     return _returning(node, planner, relation)
 
 
-def _update(node: pb.UpdateStmt, planner: Planner) -> tuple[ResultColumn, ...] | None:
+def _update(node: pb.UpdateStmt, planner: QueryPlanner) -> tuple[ResultColumn, ...] | None:
     deleting = node.DESCRIPTOR.name == "DeleteStmt"
     relation = target(node.relation, planner.session, "delete from" if deleting else "update", "DELETE" if deleting else "UPDATE")
     from_items = node.using_clause if deleting else node.from_clause
@@ -100,14 +100,14 @@ def _update(node: pb.UpdateStmt, planner: Planner) -> tuple[ResultColumn, ...] |
     return _returning(node, planner, relation, others)
 
 
-def _alone(planner: Planner, relation: Relation, name: str, schema: str | None) -> FromItem:
+def _alone(planner: QueryPlanner, relation: Relation, name: str, schema: str | None) -> FromItem:
     """Return the names of a table whose rows are not read."""
     table, star = from_clause.named_table(planner, relation, name, schema)
     return FromItem((table,), star)
 
 
 def _returning(
-    node: pb.InsertStmt | pb.UpdateStmt, planner: Planner, relation: Relation, others: Source | None = None
+    node: pb.InsertStmt | pb.UpdateStmt, planner: QueryPlanner, relation: Relation, others: Source | None = None
 ) -> tuple[ResultColumn, ...] | None:
     if not node.HasField("returning_clause"):
         return None

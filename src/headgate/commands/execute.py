@@ -21,7 +21,7 @@ from headgate.commands.dml import column_reads, delete, insert, merge, update
 from headgate.commands.function import call, definition, user_call
 from headgate.commands.publication import publication
 from headgate.commands.query import engine, explain
-from headgate.commands.query.planner import Planner
+from headgate.commands.query.query_planner import QueryPlanner
 from headgate.commands.result import CommandResult, Result
 from headgate.commands.role import grant, ownership, role, stored_setting
 from headgate.commands.sequence import alter_sequence, sequence
@@ -101,7 +101,7 @@ def _refusal(node: ParseNode) -> PostgresError:
 
 def modify(node: ParseNode, planner: object) -> ResultSet | None:
     """Run an INSERT, UPDATE or DELETE of a WITH clause once, or only describe it. Return the rows of its RETURNING, or None."""
-    assert isinstance(planner, Planner)
+    assert isinstance(planner, QueryPlanner)
     action = _MODIFYING.get(node.DESCRIPTOR.name)
     if action is None:
         raise not_supported("this statement in WITH is not supported")
@@ -118,7 +118,7 @@ def _notify(node: ParseNode, session: Session) -> CommandResult:
     return CommandResult("NOTIFY")
 
 
-_MODIFYING: dict[str, Callable[[ParseNode, Session, Planner], Result]] = {
+_MODIFYING: dict[str, Callable[[ParseNode, Session, QueryPlanner], Result]] = {
     "InsertStmt": insert.insert,
     "UpdateStmt": update.update,
     "DeleteStmt": delete.delete,

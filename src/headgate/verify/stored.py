@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from headgate.catalog.replication.subscription import Subscription
 from headgate.commands.query.plan import col
-from headgate.commands.query.planner import Planner
+from headgate.commands.query.query_planner import QueryPlanner
 from headgate.commands.session import NodeParts
 from headgate.commands.subscription.row_completion import WorkerSession, owners_context, workers_settings
 from headgate.sql.parser import parse
@@ -75,5 +75,5 @@ class Stored:
     def frame(self, table: Compared, expressions: Sequence[str]) -> DataFrame:
         """Return the expressions over the table's rows: columns c0, c1…."""
         [statement] = parse(f"SELECT {', '.join(expressions)} {table.target}")
-        plan = Planner(self._session, self._transaction).select(statement.node, None)
+        plan = QueryPlanner(self._session, self._transaction).select(statement.node, None)
         return plan.frame.select(*[col(column.key).alias(f"c{index}") for index, column in enumerate(plan.columns)])

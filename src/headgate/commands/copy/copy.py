@@ -29,7 +29,7 @@ from headgate.commands.query.change_scan import ChangeScan
 from headgate.commands.query.clause import from_clause
 from headgate.commands.query.driver import change_stream
 from headgate.commands.query.plan import Plan, col
-from headgate.commands.query.planner import Planner
+from headgate.commands.query.query_planner import QueryPlanner
 from headgate.commands.result import CopyIn, CopyOut, CopyProgress
 from headgate.commands.session import Session
 from headgate.commands.trigger.statement import firing_triggers
@@ -100,7 +100,7 @@ def columns_of(node: pb.CopyStmt, relation: Relation) -> list[Column]:
 
 def _copy_out(node: pb.CopyStmt, session: Session, options: CopyOptions) -> CopyOut:
     transaction = session.begin_statement()
-    planner = Planner(session, transaction)
+    planner = QueryPlanner(session, transaction)
     batches: Iterator[pa.RecordBatch] | Iterator[pa.Array] | None = None
     with rendering.running(session, transaction):
         if node.HasField("query"):
@@ -127,7 +127,7 @@ def _copy_out(node: pb.CopyStmt, session: Session, options: CopyOptions) -> Copy
 
 
 def _table_plan(
-    node: pb.CopyStmt, session: Session, planner: Planner, options: CopyOptions
+    node: pb.CopyStmt, session: Session, planner: QueryPlanner, options: CopyOptions
 ) -> tuple[int, Plan, Iterator[pa.RecordBatch] | Iterator[pa.Array] | None]:
     """Return the table's oid, its plan, and the same rows read from its files: as batches, or as messages if tasks encode them.
 
@@ -161,12 +161,12 @@ def _table_plan(
     return relation.oid, plan, planner.transaction.reader.pieces(relation, column_names)
 
 
-def _is_for_tasks(planner: Planner, relation: Relation) -> bool:
+def _is_for_tasks(planner: QueryPlanner, relation: Relation) -> bool:
     state, _ = planner.transaction.reader.shown(relation)
     return state.rows > planner.transaction.engine.small_batch_rows and (len(state.files) > 1 or state.rows > copy_lines.PART_ROWS)
 
 
-def _by_tasks(planner: Planner, relation: Relation, names: Sequence[str], encoder: RowEncoder) -> Iterator[pa.Array]:
+def _by_tasks(planner: QueryPlanner, relation: Relation, names: Sequence[str], encoder: RowEncoder) -> Iterator[pa.Array]:
     """Yield the messages of a table's rows, encoded by tasks, then those of rows that are not in files yet."""
     engine = planner.transaction.engine
     state, pending = planner.transaction.reader.shown(relation)
@@ -251,7 +251,7 @@ def _lines(
     plan: Plan,
     batches: Iterator[pa.RecordBatch] | Iterator[pa.Array] | None,
     session: Session,
-    planner: Planner,
+    planner: QueryPlanner,
     options: CopyOptions,
     copied: CopyOut,
 ) -> Iterator[pa.Array]:
@@ -293,7 +293,7 @@ def _copy_in(node: pb.CopyStmt, session: Session, options: CopyOptions) -> CopyI
     relation = relation if refusal is not None else writable(relation, session, "copy to", "INSERT")
     columns = columns_of(node, relation)
     privilege.check_columns(transaction.cursor, session.context.user, relation, "INSERT", [column.attnum for column in columns])
-    planner = Planner(session, transaction)
+    planner = QueryPlanner(session, transaction)
     planner.writes(relation, [column.attnum for column in columns])
     if row_security.applies(planner, relation):
         raise not_supported("COPY FROM not supported with row-level security", hint="Use INSERT statements instead.")
@@ -338,7 +338,7 @@ def _refusal(session: Session, relation: Relation) -> PostgresError | None:
     return PostgresError("42809", f'cannot copy to view "{relation.name}"', hint=hint)
 
 
-def _where(node: pb.CopyStmt, planner: Planner, relation: Relation) -> Callable[[pa.Table], pa.Table]:
+def _where(node: pb.CopyStmt, planner: QueryPlanner, relation: Relation) -> Callable[[pa.Table], pa.Table]:
     """Return the filter of COPY FROM … WHERE for rows that have all columns of the table."""
     if not node.HasField("where_clause"):
         return lambda rows: rows

@@ -19,7 +19,7 @@ from headgate.commands import privilege
 from headgate.commands.dml import assignment
 from headgate.commands.query.clause import from_clause
 from headgate.commands.query.evaluation import table_oid_keys
-from headgate.commands.query.planner import Planner
+from headgate.commands.query.query_planner import QueryPlanner
 from headgate.commands.session import Session
 from headgate.expression.binding import binder, part_assignment
 from headgate.expression.binding.scope import EMPTY, ScopeTable
@@ -27,7 +27,7 @@ from headgate.expression.node import ColumnRef, Expression, SetToDefault
 from headgate.sql.parser import ParseNode, has_condition, unwrap
 
 
-def of_insert(planner: Planner, relation: Relation, node: pb.InsertStmt) -> bool:
+def of_insert(planner: QueryPlanner, relation: Relation, node: pb.InsertStmt) -> bool:
     """Return whether an INSERT reads its table: in RETURNING, or to find conflicts of a named target."""
     if node.on_conflict_clause.HasField("infer"):
         return True
@@ -35,12 +35,12 @@ def of_insert(planner: Planner, relation: Relation, node: pb.InsertStmt) -> bool
     return bound.reads(bound.returned(node.returning_clause, bound.source(None)))
 
 
-def of_change(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.UpdateStmt) -> bool:
+def of_change(planner: QueryPlanner, relation: Relation, node: pb.DeleteStmt | pb.UpdateStmt) -> bool:
     bound = _Bound(planner, relation, node.relation)
     return bound.reads(_of_change(bound, node)[1])
 
 
-def of_merge(planner: Planner, relation: Relation, node: pb.MergeStmt) -> bool:
+def of_merge(planner: QueryPlanner, relation: Relation, node: pb.MergeStmt) -> bool:
     """Return whether a MERGE reads its table. The values of its INSERT actions cannot name columns of it."""
     bound = _Bound(planner, relation, node.relation)
     return bound.reads(_of_merge(bound, node)[1])
@@ -53,7 +53,7 @@ def permit(node: ParseNode, session: Session, relation: Relation) -> None:
     """
     if privilege.is_superuser(session.begin_statement().cursor, session.context.user):
         return
-    planner = Planner(session, session.begin_statement(), {n: parameter.type_oid for n, parameter in enumerate(session.parameters, 1)})
+    planner = QueryPlanner(session, session.begin_statement(), {n: parameter.type_oid for n, parameter in enumerate(session.parameters, 1)})
     planner.with_queries(node)
     bound = _Bound(planner, relation, node.relation)
     source, expressions = _CLAUSES[node.DESCRIPTOR.name](bound, node)
@@ -122,7 +122,7 @@ _CLAUSES: dict[str, Callable[[_Bound, ParseNode], tuple[FromItem | Query | None,
 class _Bound:
     """The clauses of one statement, bound by a planner that runs nothing."""
 
-    def __init__(self, planner: Planner, relation: Relation, node: pb.RangeVar) -> None:
+    def __init__(self, planner: QueryPlanner, relation: Relation, node: pb.RangeVar) -> None:
         self.planner = planner.nested(describing=True)
         self.relation = relation
         alias = node.alias.aliasname

@@ -18,7 +18,7 @@ from headgate.commands.publication import replica_identity
 from headgate.commands.query import rendering
 from headgate.commands.query.clause import modifying_with
 from headgate.commands.query.plan import Source
-from headgate.commands.query.planner import Planner
+from headgate.commands.query.query_planner import QueryPlanner
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.commands.trigger.statement import firing_triggers
@@ -28,11 +28,11 @@ from headgate.storage.write import columns as spark_columns
 from headgate.types.resultset import ResultSet
 
 
-def delete(node: pb.DeleteStmt, session: Session, planner: Planner | None = None) -> ResultSet | CommandResult:
+def delete(node: pb.DeleteStmt, session: Session, planner: QueryPlanner | None = None) -> ResultSet | CommandResult:
     """Execute a DELETE. `planner` is that of a statement inside WITH. The replica identity is checked before any row is examined."""
     transaction = session.begin_statement()
     relation = target(node.relation, session, "delete from", "DELETE", current=current_row.is_asked(node))
-    planner = planner or Planner(session, transaction)
+    planner = planner or QueryPlanner(session, transaction)
     with rendering.running(session, transaction), ExitStack() as stack, firing_triggers(planner, relation, (triggers.DELETE, None)):
         planner.with_queries(node)
         modifying_with.freeze_subqueries(planner, node.returning_clause)
@@ -59,7 +59,7 @@ def delete(node: pb.DeleteStmt, session: Session, planner: Planner | None = None
         return _delete_rows(planner, relation, node, changed, stack, others)
 
 
-def _delete_of_view(planner: Planner, view: Relation, node: pb.DeleteStmt) -> ResultSet | CommandResult:
+def _delete_of_view(planner: QueryPlanner, view: Relation, node: pb.DeleteStmt) -> ResultSet | CommandResult:
     """Delete from a view by its INSTEAD OF triggers."""
     table, source = changed_source(planner, view, node, node.using_clause)
     source = planner.where(node, source, source.scope(None))
@@ -69,7 +69,7 @@ def _delete_of_view(planner: Planner, view: Relation, node: pb.DeleteStmt) -> Re
 
 
 def _delete_rows(
-    planner: Planner, relation: Relation, node: pb.DeleteStmt, changed: Rows, stack: ExitStack, others: Source | None = None
+    planner: QueryPlanner, relation: Relation, node: pb.DeleteStmt, changed: Rows, stack: ExitStack, others: Source | None = None
 ) -> ResultSet | CommandResult:
     """Delete rows. `others` are the joined tables."""
     count, rows = changed_rows.remove(planner, relation, changed, stack if node.HasField("returning_clause") else None)

@@ -27,7 +27,7 @@ from headgate.commands.dml.rows.new_rows import NewRows
 from headgate.commands.query import rendering, row_security
 from headgate.commands.query.clause import modifying_with
 from headgate.commands.query.driver import answer, computation, values_list
-from headgate.commands.query.planner import Planner
+from headgate.commands.query.query_planner import QueryPlanner
 from headgate.commands.query.row_security import Rows, RowSecurity, Statement
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
@@ -52,11 +52,11 @@ _INSTEAD = {"insert into": triggers.INSERT, "copy to": triggers.INSERT, "update"
 """The events whose INSTEAD OF triggers do what a command wants to do with a view."""
 
 
-def insert(node: pb.InsertStmt, session: Session, planner: Planner | None = None) -> ResultSet | CommandResult:
+def insert(node: pb.InsertStmt, session: Session, planner: QueryPlanner | None = None) -> ResultSet | CommandResult:
     """Execute an INSERT. `planner` is that of a statement inside WITH."""
     transaction = session.begin_statement()
     relation = target(node.relation, session, "insert into", "INSERT")
-    planner = planner or Planner(session, transaction)
+    planner = planner or QueryPlanner(session, transaction)
     with rendering.running(session, transaction), firing_triggers(planner, relation, *_events(node)):
         planner.with_queries(node)
         return _insert(node, planner, relation)
@@ -69,7 +69,7 @@ def insert_rows(node: pb.InsertStmt, session: Session, rows: pa.Table) -> None:
     """
     transaction = session.begin_statement()
     relation = target(node.relation, session, "insert into", "INSERT")
-    planner = Planner(session, transaction)
+    planner = QueryPlanner(session, transaction)
     with rendering.running(session, transaction):
         security = _security(node, planner, relation)
         with closing(NewRows(planner, relation, violations=security.violations(Rows.INSERTED))) as writer:
@@ -88,7 +88,7 @@ def _events(node: pb.InsertStmt) -> list[tuple[int, set[str] | None]]:
     return events
 
 
-def _insert(node: pb.InsertStmt, planner: Planner, relation: Relation) -> ResultSet | CommandResult:
+def _insert(node: pb.InsertStmt, planner: QueryPlanner, relation: Relation) -> ResultSet | CommandResult:
     security = _security(node, planner, relation)
     with closing(NewRows(planner, relation, violations=security.violations(Rows.INSERTED))) as writer:
         modifying_with.freeze_subqueries(planner, node.on_conflict_clause, node.returning_clause)
@@ -121,7 +121,7 @@ def _check_references(writer: NewRows, command: on_conflict.Command | None) -> N
         command.check_references()
 
 
-def _security(node: pb.InsertStmt, planner: Planner, relation: Relation) -> RowSecurity:
+def _security(node: pb.InsertStmt, planner: QueryPlanner, relation: Relation) -> RowSecurity:
     updates = node.on_conflict_clause.action == pb.ONCONFLICT_UPDATE
     statement = Statement.UPSERT if updates else Statement.INSERT
     return row_security.of_statement(planner, relation, statement, lambda: column_reads.of_insert(planner, relation, node))
@@ -238,7 +238,7 @@ def _part(node: pb.InsertStmt, place: int, context: BindContext) -> Target | Non
 
 def permit(node: pb.InsertStmt, session: Session) -> None:
     """Raise 42501 without the rights on the columns that an INSERT names, or for which it has a list of values."""
-    planner = Planner(session, session.begin_statement())
+    planner = QueryPlanner(session, session.begin_statement())
     relation = target(node.relation, session, "insert into", "INSERT")
     columns = target_columns(node, relation, parts=True)
     if not node.cols:
@@ -249,14 +249,14 @@ def permit(node: pb.InsertStmt, session: Session) -> None:
         on_conflict.permit(node, planner, relation)
 
 
-def _permit(planner: Planner, relation: Relation, columns: Sequence[Column]) -> None:
+def _permit(planner: QueryPlanner, relation: Relation, columns: Sequence[Column]) -> None:
     """Raise 42501 without INSERT on the columns that get a value. Errors may show these columns."""
     attnums = [column.attnum for column in columns]
     privilege.check_columns(planner.transaction.cursor, planner.session.context.user, relation, "INSERT", attnums)
     planner.writes(relation, attnums)
 
 
-def _source(node: pb.InsertStmt, planner: Planner, writer: NewRows, columns: Sequence[Column]) -> pa.Table | DataFrame:
+def _source(node: pb.InsertStmt, planner: QueryPlanner, writer: NewRows, columns: Sequence[Column]) -> pa.Table | DataFrame:
     """Return the complete rows to insert: an Arrow table, or a frame if there may be many."""
     if not node.HasField("select_stmt"):
         _permit(planner, writer.relation, [])
@@ -290,7 +290,7 @@ def require_width(values: Sequence[pb.Node], named: Sequence[pb.Node], columns: 
 
 
 def _values(
-    select: pb.SelectStmt, node: pb.InsertStmt, planner: Planner, writer: NewRows, columns: Sequence[Column]
+    select: pb.SelectStmt, node: pb.InsertStmt, planner: QueryPlanner, writer: NewRows, columns: Sequence[Column]
 ) -> pa.Table | DataFrame:
     lists = value_lists(select, node, columns)
     _permit(planner, writer.relation, columns[: len(lists[0])])
@@ -309,7 +309,7 @@ def _values(
     return writer.completed(rows)
 
 
-def _expands(item: ParseNode, planner: Planner) -> bool:
+def _expands(item: ParseNode, planner: QueryPlanner) -> bool:
     """Return whether an item of VALUES calls a set-returning function, which is allowed in VALUES with one row (transformInsertStmt)."""
     if not any(part.DESCRIPTOR.name == "FuncCall" for part in walk(item)):
         return False
@@ -318,7 +318,7 @@ def _expands(item: ParseNode, planner: Planner) -> bool:
 
 
 def _expand(
-    items: Sequence[pb.Node], node: pb.InsertStmt, planner: Planner, writer: NewRows, columns: Sequence[Column]
+    items: Sequence[pb.Node], node: pb.InsertStmt, planner: QueryPlanner, writer: NewRows, columns: Sequence[Column]
 ) -> pa.Table | DataFrame:
     """Return the rows of a single VALUES list as those of a SELECT list. `completed` fills in items that are DEFAULT."""
     select, named_columns = pb.SelectStmt(limit_option=pb.LIMIT_OPTION_DEFAULT, op=pb.SETOP_NONE), []
@@ -331,7 +331,7 @@ def _expand(
 
 
 def _column_of_values(
-    lists: Sequence[Sequence[pb.Node]], places: Sequence[int], node: pb.InsertStmt, planner: Planner, writer: NewRows, column: Column
+    lists: Sequence[Sequence[pb.Node]], places: Sequence[int], node: pb.InsertStmt, planner: QueryPlanner, writer: NewRows, column: Column
 ) -> pa.Array | None:
     """Return the values that VALUES gives a column, or None if all of them are DEFAULT. `places`: of the column, or of its parts."""
     context = planner.context.within(construct="VALUES", default=True)
@@ -348,7 +348,7 @@ def _column_of_values(
     return pa.array(values, arrow_type(column.type_oid, column.typmod))
 
 
-def _cell(items: Sequence[tuple[ParseNode, Target | None]], column: Column, context: BindContext, planner: Planner) -> Expression:
+def _cell(items: Sequence[tuple[ParseNode, Target | None]], column: Column, context: BindContext, planner: QueryPlanner) -> Expression:
     """Return the value of a column in one row: that of its one item, or the one that its items assign part by part."""
     column_type = stored_expression.type_of(column)
     whole: Expression = Const(type=column_type, value=None)
@@ -383,7 +383,7 @@ def refuse_generated(node: pb.InsertStmt | pb.MergeWhenClause, column: Column, d
         )
 
 
-def _select(query: Query, node: pb.InsertStmt, planner: Planner, writer: NewRows, columns: Sequence[Column]) -> pa.Table | DataFrame:
+def _select(query: Query, node: pb.InsertStmt, planner: QueryPlanner, writer: NewRows, columns: Sequence[Column]) -> pa.Table | DataFrame:
     if len(query.columns) > len(columns):
         raise PostgresError("42601", "INSERT has more expressions than target columns")
     if node.cols and len(query.columns) < len(columns):
@@ -406,7 +406,7 @@ def _select(query: Query, node: pb.InsertStmt, planner: Planner, writer: NewRows
     return writer.completed(frame)
 
 
-def _assigned(query: Query, node: pb.InsertStmt, planner: Planner, columns: Sequence[Column]) -> dict[str, Expression]:
+def _assigned(query: Query, node: pb.InsertStmt, planner: QueryPlanner, columns: Sequence[Column]) -> dict[str, Expression]:
     """Return the values that the columns get, as expressions over the columns of the query."""
     values: dict[str, Expression] = {}
     for place, (source, column) in enumerate(zip(query.columns, columns, strict=False)):
@@ -421,7 +421,7 @@ def _assigned(query: Query, node: pb.InsertStmt, planner: Planner, columns: Sequ
     return values
 
 
-def _few(query: Query, planner: Planner, values: Mapping[str, Expression]) -> pa.Table:
+def _few(query: Query, planner: QueryPlanner, values: Mapping[str, Expression]) -> pa.Table:
     """Return the values for the columns if the driver answers the query, and the rows are few. Otherwise raise NotColumnwise."""
     if answer.refusal(query) is not None or not all(map(computation.is_known, values.values())) or not values:
         raise NotColumnwise("a query of many rows or tables")

@@ -27,8 +27,8 @@ from headgate.commands.dml.rows.new_rows import NewRows
 from headgate.commands.publication import replica_identity
 from headgate.commands.query import rendering, row_by_row, row_security
 from headgate.commands.query.clause import from_clause, modifying_with
-from headgate.commands.query.plan import Source, col
-from headgate.commands.query.planner import Planner
+from headgate.commands.query.plan import LEAF, Source, col
+from headgate.commands.query.query_planner import QueryPlanner
 from headgate.commands.query.row_security import Rows, Statement
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
@@ -69,7 +69,7 @@ def merge(node: pb.MergeStmt, session: Session) -> CommandResult:
     clauses = [unwrap(clause) for clause in node.merge_when_clauses]
     kinds = {clause.command_type for clause in clauses}
     relation = _target(node, session)
-    planner = Planner(session, transaction)
+    planner = QueryPlanner(session, transaction)
     events = [
         (event, {unwrap(target).name for clause in clauses if clause.command_type == kind for target in clause.target_list})
         for kind, event in _EVENTS.items() if kind in kinds
@@ -79,7 +79,7 @@ def merge(node: pb.MergeStmt, session: Session) -> CommandResult:
         return _Merge(planner, relation, node, clauses).run()
 
 
-def analyse(node: pb.MergeStmt, planner: Planner) -> None:
+def analyse(node: pb.MergeStmt, planner: QueryPlanner) -> None:
     """Analyse a MERGE that is only described. Raise the errors that PostgreSQL raises before it fires triggers."""
     relation = _target(node, planner.session)
     alias = node.relation.alias.aliasname
@@ -90,10 +90,10 @@ def analyse(node: pb.MergeStmt, planner: Planner) -> None:
 def permit(node: pb.MergeStmt, session: Session) -> None:
     """Raise 42501 without the rights on the columns that the clauses of a MERGE write."""
     clauses = [unwrap(clause) for clause in node.merge_when_clauses]
-    _check_columns(Planner(session, session.begin_statement()), _target(node, session), clauses)
+    _check_columns(QueryPlanner(session, session.begin_statement()), _target(node, session), clauses)
 
 
-def _check_columns(planner: Planner, relation: Relation, clauses: Sequence[pb.MergeWhenClause]) -> None:
+def _check_columns(planner: QueryPlanner, relation: Relation, clauses: Sequence[pb.MergeWhenClause]) -> None:
     """Raise 42501 unless the role may UPDATE and INSERT the columns that the clauses name, or SELECT one if all do nothing."""
     cursor, role = planner.transaction.cursor, planner.role
     if not any(clause.command_type in _RIGHTS for clause in clauses):
@@ -130,7 +130,7 @@ class _Bound:
     """
 
     def __init__(
-        self, planner: Planner, relation: Relation, node: pb.MergeStmt, table: FromItem | Source, source: FromItem | Source
+        self, planner: QueryPlanner, relation: Relation, node: pb.MergeStmt, table: FromItem | Source, source: FromItem | Source
     ) -> None:
         """Bind the expressions in PostgreSQL's order."""
         self._planner, self._relation = planner, relation
@@ -178,14 +178,14 @@ class _Bound:
 class _Merge:
     """One MERGE: the joined rows, and the execution of the clauses."""
 
-    def __init__(self, planner: Planner, relation: Relation, node: pb.MergeStmt, clauses: list[pb.MergeWhenClause]) -> None:
+    def __init__(self, planner: QueryPlanner, relation: Relation, node: pb.MergeStmt, clauses: list[pb.MergeWhenClause]) -> None:
         self.planner = planner
         self.relation = relation
         self.clauses = clauses
         alias = node.relation.alias.aliasname
         frame = planner.transaction.reader.positions(relation)
         if relation.has_leaves:
-            frame = frame.withColumn(from_clause.LEAF, planner.transaction.partitioned(relation).leaf_column())
+            frame = frame.withColumn(LEAF, planner.transaction.partitioned(relation).leaf_column())
         table = from_clause.table_source(
             planner, frame, relation, alias or relation.name, None if alias else relation.schema, keep=(FILE, ROW)
         )

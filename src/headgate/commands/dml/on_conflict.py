@@ -29,6 +29,7 @@ from headgate.commands.dml.rows import changed_rows, first_error
 from headgate.commands.dml.rows.new_rows import NewRows
 from headgate.commands.dml.rows.owed_references import OwedReferences
 from headgate.commands.publication import replica_identity
+from headgate.commands.query import row_by_row
 from headgate.commands.query.clause import from_clause, modifying_with
 from headgate.commands.query.plan import Source, col
 from headgate.commands.query.planner import Planner
@@ -324,7 +325,7 @@ def _update(command: Command, writer: NewRows, rows: pa.Table, stored: pa.Table)
     scope = source.scope(None)
     if clause.HasField("where_clause"):
         condition = binder.bind_condition(clause.where_clause, scope, "WHERE", context=planner.context.within(construct="WHERE"))
-        source = planner.filtered_in_turn(source, condition)
+        source = replace(source, frame=row_by_row.filtered(planner.evaluation, source.frame, condition))
     command.security.refuse(Rows.CONFLICT, replace(source, tables=ours.tables))
     new = assignment.new_row(clause.target_list, planner, relation, ours.star, source, source.frame)
     fence = Fence(planner.transaction.cursor, relation) if writer.shown is not relation else None

@@ -21,7 +21,7 @@ from headgate.commands.query.clause import from_clause
 from headgate.commands.query.driver import table_rows
 from headgate.commands.query.driver.computation import usual_way_says
 from headgate.commands.query.driver.table_rows import HeldTable
-from headgate.commands.query.plan import Plan, Source, col
+from headgate.commands.query.plan import LEAF, Plan, Source, col
 from headgate.commands.query.planner import Planner
 from headgate.expression.implementation.implementation import NotColumnwise
 from headgate.expression.node import Expression
@@ -45,7 +45,7 @@ def plan_returning(
 ) -> Plan:
     """Return the plan of RETURNING over rows of the relation (columns by name). `others` are the joined tables (`JOINED`)."""
     if relation.is_partitioned:
-        frame = frame.withColumn(from_clause.LEAF, planner.transaction.partitioned(relation).place_oid())
+        frame = frame.withColumn(LEAF, planner.transaction.partitioned(relation).place_oid())
     keep = [JOINED] if others is not None else []
     source = from_clause.table_source(planner, frame, relation, alias or relation.name, None if alias else relation.schema, keep=keep)
     if others is not None:
@@ -86,7 +86,7 @@ def of_written(
         return of_rows(clause, planner, rows, relation, alias, tag)
     if isinstance(rows, pa.Table):
         more = [] if others is None else others.frame.select(*beside(others)).schema.fields
-        more += [StructField(from_clause.LEAF, LongType())] if relation.with_children else []
+        more += [StructField(LEAF, LongType())] if relation.with_children else []
         rows = local_frame(planner.session_spark, rows, StructType([*spark_columns(relation).fields, *more]))
     plan = plan_returning(clause, planner, rows, relation, alias, others)
     store = rendering.kept(planner.session)

@@ -24,8 +24,8 @@ from headgate.commands.publication import replica_identity
 from headgate.commands.query import rendering, row_security
 from headgate.commands.query.clause import from_clause, modifying_with
 from headgate.commands.query.driver import key_lookup
-from headgate.commands.query.plan import Source
-from headgate.commands.query.planner import Planner
+from headgate.commands.query.plan import LEAF, Source
+from headgate.commands.query.query_planner import QueryPlanner
 from headgate.commands.query.row_security import Rows, RowSecurity, Statement
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
@@ -39,11 +39,11 @@ from headgate.storage.write import columns as spark_columns
 from headgate.types.resultset import ResultSet
 
 
-def update(node: pb.UpdateStmt, session: Session, planner: Planner | None = None) -> ResultSet | CommandResult:
+def update(node: pb.UpdateStmt, session: Session, planner: QueryPlanner | None = None) -> ResultSet | CommandResult:
     """Execute an UPDATE. `planner` is that of a statement inside WITH. The replica identity is checked before any row is examined."""
     transaction = session.begin_statement()
     relation = target(node.relation, session, "update", "UPDATE", current=current_row.is_asked(node))
-    planner = planner or Planner(session, transaction)
+    planner = planner or QueryPlanner(session, transaction)
     event = (triggers.UPDATE, {unwrap(target_node).name for target_node in node.target_list})
     with rendering.running(session, transaction), ExitStack() as stack, firing_triggers(planner, relation, event):
         planner.with_queries(node)
@@ -81,7 +81,7 @@ def update(node: pb.UpdateStmt, session: Session, planner: Planner | None = None
         return returning.of_written(node.returning_clause, planner, rows, relation, alias, f"UPDATE {count}", others)
 
 
-def _update_view(planner: Planner, view: Relation, node: pb.UpdateStmt) -> ResultSet | CommandResult:
+def _update_view(planner: QueryPlanner, view: Relation, node: pb.UpdateStmt) -> ResultSet | CommandResult:
     """Update a view by its INSTEAD OF triggers."""
     table, source = changed_source(planner, view, node, node.from_clause)
     scope = source.scope(None)
@@ -94,7 +94,7 @@ def _update_view(planner: Planner, view: Relation, node: pb.UpdateStmt) -> Resul
 
 
 def written_instead(
-    planner: Planner, view: Relation, node: pb.UpdateStmt | pb.DeleteStmt, changed: DataFrame, others: Source | None
+    planner: QueryPlanner, view: Relation, node: pb.UpdateStmt | pb.DeleteStmt, changed: DataFrame, others: Source | None
 ) -> ResultSet | CommandResult:
     """Pass the changes of an UPDATE or DELETE to the INSTEAD OF triggers of a view. `others` are the joined tables, for RETURNING."""
     event, word = (triggers.UPDATE, "UPDATE") if isinstance(node, pb.UpdateStmt) else (triggers.DELETE, "DELETE")
@@ -108,10 +108,10 @@ def written_instead(
 def permit(node: pb.UpdateStmt, session: Session) -> None:
     """Raise 42501 without the right to UPDATE the columns that an UPDATE sets."""
     relation = target(node.relation, session, "update", "UPDATE", current=current_row.is_asked(node))
-    _set_columns(Planner(session, session.begin_statement()), relation, node)
+    _set_columns(QueryPlanner(session, session.begin_statement()), relation, node)
 
 
-def _set_columns(planner: Planner, relation: Relation, node: pb.UpdateStmt) -> set[str]:
+def _set_columns(planner: QueryPlanner, relation: Relation, node: pb.UpdateStmt) -> set[str]:
     """Return the columns that an UPDATE sets. Raise 42501 without the privilege on them."""
     names = {unwrap(target_node).name for target_node in node.target_list}
     chosen = [column.attnum for column in relation.columns if column.name in names]
@@ -120,13 +120,15 @@ def _set_columns(planner: Planner, relation: Relation, node: pb.UpdateStmt) -> s
     return names
 
 
-def _few(planner: Planner, relation: Relation, node: pb.UpdateStmt) -> pa.Table | None:
+def _few(planner: QueryPlanner, relation: Relation, node: pb.UpdateStmt) -> pa.Table | None:
     """Return the changed rows if the driver can determine them, otherwise None."""
     keeps_keys = keeps_keys_of(planner, relation, node)
     return driver_change.updated(planner, relation, node, named(relation, node), keeps_keys=keeps_keys)
 
 
-def _update_few(planner: Planner, relation: Relation, node: pb.UpdateStmt, few: pa.Table, stack: ExitStack) -> ResultSet | CommandResult:
+def _update_few(
+    planner: QueryPlanner, relation: Relation, node: pb.UpdateStmt, few: pa.Table, stack: ExitStack
+) -> ResultSet | CommandResult:
     set_columns = _set_columns(planner, relation, node)
     count, rows = changed_rows.rewrite(planner, relation, few, set_columns, (), stack if node.HasField("returning_clause") else None)
     if rows is None:
@@ -135,7 +137,7 @@ def _update_few(planner: Planner, relation: Relation, node: pb.UpdateStmt, few: 
     return returning.of_rows(node.returning_clause, planner, rows, relation, node.relation.alias.aliasname, f"UPDATE {count}")
 
 
-def keeps_keys_of(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.UpdateStmt) -> bool:
+def keeps_keys_of(planner: QueryPlanner, relation: Relation, node: pb.DeleteStmt | pb.UpdateStmt) -> bool:
     """Return whether an UPDATE or DELETE gives no row another unique key. A BEFORE trigger could do that."""
     if node.DESCRIPTOR.name != "UpdateStmt":
         return True
@@ -146,14 +148,14 @@ def keeps_keys_of(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb
     return not any(changed_rows.touched_keys(table, set_columns) for table in (relation, *planner.transaction.reader.leaves(relation)))
 
 
-def touched(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.UpdateStmt, items: Sequence[pb.Node]) -> Sequence[Relation]:
+def touched(planner: QueryPlanner, relation: Relation, node: pb.DeleteStmt | pb.UpdateStmt, items: Sequence[pb.Node]) -> Sequence[Relation]:
     """Return the tables that an UPDATE or DELETE can change: the table, or leaves of it."""
     if relation.is_partitioned:
         return partition_pruning.leaves(planner, relation, node, items)
     return planner.transaction.reader.leaves(relation)
 
 
-def _positions(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.UpdateStmt, items: Sequence[pb.Node]) -> DataFrame:
+def _positions(planner: QueryPlanner, relation: Relation, node: pb.DeleteStmt | pb.UpdateStmt, items: Sequence[pb.Node]) -> DataFrame:
     """Return the rows of a table with their positions, at least those that match WHERE. Acquire the table's write lock."""
     keeps_keys = keeps_keys_of(planner, relation, node)
     if current_row.is_asked(node):
@@ -175,13 +177,17 @@ def named(relation: Relation, node: pb.DeleteStmt | pb.InsertStmt | pb.UpdateStm
     return alias or relation.name, None if alias else relation.schema
 
 
-def security_of(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.UpdateStmt) -> RowSecurity:
+def security_of(planner: QueryPlanner, relation: Relation, node: pb.DeleteStmt | pb.UpdateStmt) -> RowSecurity:
     statement = Statement.UPDATE if node.DESCRIPTOR.name == "UpdateStmt" else Statement.DELETE
     return row_security.of_statement(planner, relation, statement, lambda: column_reads.of_change(planner, relation, node))
 
 
 def changed_source(
-    planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.UpdateStmt, items: Sequence[pb.Node], security: RowSecurity | None = None
+    planner: QueryPlanner,
+    relation: Relation,
+    node: pb.DeleteStmt | pb.UpdateStmt,
+    items: Sequence[pb.Node],
+    security: RowSecurity | None = None,
 ) -> tuple[Source, Source]:
     """Return (the table with its rows' positions, or the view; the same joined with FROM or USING).
 
@@ -207,7 +213,7 @@ def changed_source(
     return table, whole
 
 
-def _of_table(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.UpdateStmt, items: Sequence[pb.Node]) -> Source:
+def _of_table(planner: QueryPlanner, relation: Relation, node: pb.DeleteStmt | pb.UpdateStmt, items: Sequence[pb.Node]) -> Source:
     if planner.describing:
         frame = planner.frame_of(relation).select("*", F.lit("").alias(FILE), F.lit(0).alias(ROW))
     elif relation.is_partitioned and not current_row.is_asked(node):
@@ -217,13 +223,13 @@ def _of_table(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.Upd
         frame = _positions(planner, relation, node, items)
     frame = modifying_with.unwritten(planner, relation, frame)
     if relation.has_leaves:
-        frame = frame.withColumn(from_clause.LEAF, planner.transaction.partitioned(relation).leaf_column())
+        frame = frame.withColumn(LEAF, planner.transaction.partitioned(relation).leaf_column())
     table = from_clause.table_source(planner, frame, relation, *named(relation, node), keep=(FILE, ROW))
     from_clause.restrict(planner, relation, table.star, named(relation, node)[0])
     return table
 
 
-def _of_view(planner: Planner, view: Relation, node: pb.DeleteStmt | pb.UpdateStmt, _items: Sequence[pb.Node]) -> Source:
+def _of_view(planner: QueryPlanner, view: Relation, node: pb.DeleteStmt | pb.UpdateStmt, _items: Sequence[pb.Node]) -> Source:
     """Return the rows of a view, which have no positions."""
     name, schema = named(view, node)
     source = from_clause.as_table(planner, planner.view(view), name, schema)

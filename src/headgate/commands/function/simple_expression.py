@@ -21,7 +21,7 @@ from pyspark.sql.types import StructField, StructType
 from headgate.commands.function.prepared_text import PreparedText
 from headgate.commands.query import sequence_call
 from headgate.commands.query.evaluation import Evaluation
-from headgate.commands.query.planner import Planner
+from headgate.commands.query.query_planner import QueryPlanner
 from headgate.commands.query.row_evaluator import RowEvaluator, array_of
 from headgate.commands.query.sequence_call import SequenceCalls
 from headgate.commands.session import Session
@@ -211,6 +211,6 @@ class SimpleExpressions:
                 raise
         kinds = {f"p{number}": argument.type for number, argument in enumerate(values, 1)}
         schema = StructType([StructField(name, spark_type(kinds[name].oid, kinds[name].typmod)) for name in arrays_by_name])
-        frame = local_frame(Planner(self._session, self._session.begin_statement()).session_spark, pa.table(arrays_by_name), schema)
+        frame = local_frame(QueryPlanner(self._session, self._session.begin_statement()).session_spark, pa.table(arrays_by_name), schema)
         computed = frame.coalesce(1).select(self.evaluation.column(expression).alias("value")).toArrow()["value"]
         return Column(bound.type, buffers.whole(computed).cast(arrow_type(bound.type.oid, bound.type.typmod)))

@@ -28,7 +28,7 @@ from headgate.catalog.relation.relation_kind import TABLE_KINDS, RelationKind
 from headgate.commands import lookup, privilege, stored_expression
 from headgate.commands.partition import partition_constraint, partition_foreign_key, partition_index
 from headgate.commands.query.driver import values_list
-from headgate.commands.query.planner import Planner
+from headgate.commands.query.query_planner import QueryPlanner
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder
@@ -137,7 +137,7 @@ def new_bound(node: pb.PartitionBoundSpec, name: str, parent: Relation, session:
     if not parent.is_partitioned:
         raise PostgresError("42P17", f'"{parent.name}" is not partitioned')
     table = partition.load(transaction.cursor, parent.database, parent.oid)
-    bound, places = read_bound(node, table, Planner(session, transaction))
+    bound, places = read_bound(node, table, QueryPlanner(session, transaction))
     check_bound(name, table, bound, places)
     return bound
 
@@ -182,7 +182,7 @@ def attach(command: pb.AlterTableCmd, parent: Relation, session: Session, transa
     if not parent.is_partitioned:
         raise PostgresError("42P17", f'table "{parent.name}" is not partitioned')
     table = partition.load(cursor, parent.database, parent.oid)
-    bound, places = read_bound(partition_command.bound, table, Planner(session, transaction))
+    bound, places = read_bound(partition_command.bound, table, QueryPlanner(session, transaction))
     child = lookup.target(cursor, context, partition_command.name)
     if child.kind not in TABLE_KINDS:
         raise PostgresError(
@@ -330,7 +330,7 @@ class Places:
     upper: tuple[int, ...] = ()
 
 
-def read_bound(node: pb.PartitionBoundSpec, table: Branch, planner: Planner) -> tuple[Bound, Places]:
+def read_bound(node: pb.PartitionBoundSpec, table: Branch, planner: QueryPlanner) -> tuple[Bound, Places]:
     """Return the bound for a new partition of `table`, with the positions of its parts (transformPartitionBound of parse_utilcmd.c)."""
     strategy = table.strategy
     if node.is_default:
@@ -359,14 +359,14 @@ def _hash(node: pb.PartitionBoundSpec) -> tuple[Bound, Places]:
     return Bound(Strategy.HASH, modulus=node.modulus, remainder=node.remainder), Places(node.location)
 
 
-def _list(node: pb.PartitionBoundSpec, column: Column, planner: Planner) -> tuple[Bound, Places]:
+def _list(node: pb.PartitionBoundSpec, column: Column, planner: QueryPlanner) -> tuple[Bound, Places]:
     values: dict[str | None, int] = {}
     for item in node.listdatums:
         values.setdefault(_value(item, column, planner), beginning(item))
     return Bound(Strategy.LIST, values=tuple(values)), Places(node.location, tuple(values.values()))
 
 
-def _range(node: pb.PartitionBoundSpec, columns: Sequence[Column], planner: Planner) -> tuple[Bound, Places]:
+def _range(node: pb.PartitionBoundSpec, columns: Sequence[Column], planner: QueryPlanner) -> tuple[Bound, Places]:
     for word, datums in (("FROM", node.lowerdatums), ("TO", node.upperdatums)):
         if len(datums) != len(columns):
             raise PostgresError(INVALID_TABLE, f"{word} must specify exactly one value per partitioning column")
@@ -375,7 +375,7 @@ def _range(node: pb.PartitionBoundSpec, columns: Sequence[Column], planner: Plan
     return Bound(Strategy.RANGE, lower=lower, upper=upper), Places(node.location, (), locations[0], locations[1])
 
 
-def _edges(nodes: Sequence[pb.Node], columns: Sequence[Column], planner: Planner) -> tuple[Edge, ...]:
+def _edges(nodes: Sequence[pb.Node], columns: Sequence[Column], planner: QueryPlanner) -> tuple[Edge, ...]:
     edges_read: list[Edge] = []
     for item, column in zip(nodes, columns, strict=True):
         if end := infinite(item):
@@ -392,7 +392,7 @@ def _edges(nodes: Sequence[pb.Node], columns: Sequence[Column], planner: Planner
     return tuple(edges_read)
 
 
-def _value(item: ParseNode, column: Column, planner: Planner) -> str | None:
+def _value(item: ParseNode, column: Column, planner: QueryPlanner) -> str | None:
     """Return the text of a constant in the column's type (transformPartitionBoundValue)."""
     for part in walk(item):
         if part.DESCRIPTOR.name == "ColumnRef":
@@ -417,7 +417,7 @@ def _value(item: ParseNode, column: Column, planner: Planner) -> str | None:
         raise
 
 
-def _text(value: Expression, column: Column, planner: Planner) -> str | None:
+def _text(value: Expression, column: Column, planner: QueryPlanner) -> str | None:
     if isinstance(value, Const):
         values = read_text(pa.array([value.value], pa.string()), column.type_oid, column.typmod, session=planner.evaluation.context.forms)
     else:

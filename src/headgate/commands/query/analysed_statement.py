@@ -23,17 +23,14 @@ import itertools
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from postgast import pg_query_pb2 as pb
 
 from headgate.analysis.query import ChangesItem, PlanColumn, Query, parts
+from headgate.commands.query.planner import Planner
 from headgate.expression.node import UserCall
 from headgate.sql.parser import ParseNode, unwrap, walk
 from headgate.types import registry
-
-if TYPE_CHECKING:
-    from headgate.commands.query.planner import Planner
 
 MOST = 200
 """Maximum number of statements of a session."""

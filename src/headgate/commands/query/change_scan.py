@@ -28,6 +28,7 @@ from headgate.catalog.relation.relation import Column
 from headgate.catalog.security import role as roles
 from headgate.commands import lookup, privilege
 from headgate.commands.query.plan import Plan
+from headgate.commands.query.planner import Planner
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder
@@ -47,7 +48,6 @@ from headgate.types.text.text import write_text
 
 if TYPE_CHECKING:
     from headgate.analysis.analyser import Analyser
-    from headgate.commands.query.planner import Planner
 
 NAME = "changes"
 _ARGUMENTS = ("publication", "relation", "from_lsn", "to_lsn")

@@ -26,7 +26,7 @@ from headgate.commands.query import rendering
 from headgate.commands.query.analysed_statement import AnalysedStatements
 from headgate.commands.query.catalog import answer as catalog
 from headgate.commands.query.driver import answer as driver
-from headgate.commands.query.planner import Planner
+from headgate.commands.query.query_planner import QueryPlanner
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, causes
 from headgate.expression.implementation.implementation import NotColumnwise
@@ -40,11 +40,11 @@ T = TypeVar("T")
 class Engine:
     """An engine. `refusal`: returns the reason why it does not take a query, or None. `run`: returns the result, computed lazily."""
 
-    refusal: Callable[[Planner, Query], str | None]
-    run: Callable[[Planner, Query], ResultSet]
+    refusal: Callable[[QueryPlanner, Query], str | None]
+    run: Callable[[QueryPlanner, Query], ResultSet]
 
 
-def _run_by_spark(planner: Planner, query: Query) -> ResultSet:
+def _run_by_spark(planner: QueryPlanner, query: Query) -> ResultSet:
     with rendering.running(planner.session, planner.transaction):
         plan = planner.plan(query)
     return rendering.result(plan, planner.session, planner.transaction)
@@ -58,19 +58,19 @@ PLANNING = (CATALOG, SPARK)
 """The engines for statements that need more of a query than its result: EXPLAIN and COPY."""
 
 
-def analysed(planner: Planner, node: pb.SelectStmt) -> Query:
+def analysed(planner: QueryPlanner, node: pb.SelectStmt) -> Query:
     """Return the analysed query of a statement. Spark may run the statements in its WITH clause."""
     statements: AnalysedStatements = planner.session.analysed
     return statements.query(planner, node, lambda: _analysed(planner, node))
 
 
-def _analysed(planner: Planner, node: pb.SelectStmt) -> Query:
+def _analysed(planner: QueryPlanner, node: pb.SelectStmt) -> Query:
     modifies = any(unwrap(unwrap(item).ctequery).DESCRIPTOR.name != "SelectStmt" for item in node.with_clause.ctes)
     with rendering.running(planner.session, planner.transaction) if modifies else nullcontext():
         return planner.analyse(node)
 
 
-def first(planner: Planner, query: Query, use: Callable[[Engine], T], engines: Sequence[Engine] = ENGINES) -> T:
+def first(planner: QueryPlanner, query: Query, use: Callable[[Engine], T], engines: Sequence[Engine] = ENGINES) -> T:
     """Return what `use` returns for the first engine that takes the query, or for the next one if that one cannot answer exactly.
 
     If neither the catalog nor Spark supports a query of the catalog's own (`catalog.is_own`), raise the catalog's error.
@@ -92,7 +92,7 @@ def first(planner: Planner, query: Query, use: Callable[[Engine], T], engines: S
     raise AssertionError("Spark takes every query")
 
 
-def _is_open(planner: Planner, declined: PostgresError) -> bool:
+def _is_open(planner: QueryPlanner, declined: PostgresError) -> bool:
     """Return whether the transaction can read the catalog. An error of DuckDB itself has aborted it, so it is opened again."""
     own = next((cause for cause in causes(declined) if not isinstance(cause, PostgresError)), None)
     return not isinstance(own, duckdb.Error) or planner.transaction.look_again()
@@ -100,11 +100,11 @@ def _is_open(planner: Planner, declined: PostgresError) -> bool:
 
 def run(node: pb.SelectStmt, session: Session) -> ResultSet:
     """Run a SELECT in the session's transaction. The rows are computed lazily."""
-    planner = Planner(session, session.begin_statement())
+    planner = QueryPlanner(session, session.begin_statement())
     query = analysed(planner, node)
     return first(planner, query, lambda chosen: chosen.run(planner, query))
 
 
-def columns(node: pb.SelectStmt, planner: Planner) -> tuple[ResultColumn, ...]:
+def columns(node: pb.SelectStmt, planner: QueryPlanner) -> tuple[ResultColumn, ...]:
     """Return the columns of a SELECT without running it."""
     return rendering.result_columns(analysed(planner, node).columns)

@@ -17,7 +17,7 @@ from postgast import pg_query_pb2 as pb
 from headgate.analysis.query import Query
 from headgate.commands.query import engine, rendering
 from headgate.commands.query.catalog import answer as catalog
-from headgate.commands.query.planner import Planner
+from headgate.commands.query.query_planner import QueryPlanner
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
 from headgate.sql.options import options as read_options
@@ -75,7 +75,7 @@ def explain(node: pb.ExplainStmt, session: Session) -> ResultSet:
 
 
 def _explain(node: pb.SelectStmt, session: Session, options: _Options) -> _Explained:
-    began, planner = time.monotonic(), Planner(session, session.begin_statement())
+    began, planner = time.monotonic(), QueryPlanner(session, session.begin_statement())
     query = engine.analysed(planner, node)
 
     def explained(chosen: engine.Engine) -> _Explained:
@@ -84,7 +84,7 @@ def _explain(node: pb.SelectStmt, session: Session, options: _Options) -> _Expla
     return engine.first(planner, query, explained, engine.PLANNING)
 
 
-def _of_catalog(planner: Planner, query: Query, options: _Options, began: float) -> _Explained:
+def _of_catalog(planner: QueryPlanner, query: Query, options: _Options, began: float) -> _Explained:
     catalog.check(planner, query)
     planned, measured, execution = time.monotonic(), {}, None
     if options.analyze:
@@ -93,7 +93,7 @@ def _of_catalog(planner: Planner, query: Query, options: _Options, began: float)
     return _Explained(PlanStep("Catalog Query", "Catalog Query", measured, ()), "Catalog Query", (planned - began) * 1000, execution)
 
 
-def _of_spark(planner: Planner, query: Query, options: _Options, began: float) -> _Explained:
+def _of_spark(planner: QueryPlanner, query: Query, options: _Options, began: float) -> _Explained:
     planner.evaluation.runs = options.analyze
     with rendering.running(planner.session, planner.transaction):
         execution = Execution(planner.plan(query).frame)

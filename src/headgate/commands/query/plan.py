@@ -12,6 +12,10 @@ from headgate.analysis.query import PlanColumn, Sort
 from headgate.expression.binding.scope import Scope, ScopeColumn, ScopeTable
 from headgate.expression.node import ColumnRef
 from headgate.storage.spark.column_name import quoted
+from headgate.types.storage import own_name
+
+LEAF = own_name("_leaf")
+"""The column of a frame of several leaves with the oid of each row's leaf."""
 
 
 @dataclass(frozen=True)

@@ -170,6 +170,12 @@ def passing(evaluation: Evaluation, frame: DataFrame, conditions: Sequence[Expre
     return _met(evaluation, frame, called) if called else frame
 
 
+def filtered(evaluation: Evaluation, frame: DataFrame, condition: Expression) -> DataFrame:
+    """Return the rows that meet a condition, whose terms are evaluated in order over all tables of the frame."""
+    own, called = split(condition)
+    return passing(evaluation, frame if own is None else frame.where(evaluation.filter(own)), called)
+
+
 def _met(evaluation: Evaluation, frame: DataFrame, conditions: Sequence[Expression]) -> DataFrame:
     rows = _Rows(evaluation, frame, conditions)
 

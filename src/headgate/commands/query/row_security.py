@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -28,6 +27,7 @@ from headgate.catalog.security.policy import ALL, DELETE, INSERT, SELECT, UPDATE
 from headgate.commands import privilege, stored_expression
 from headgate.commands.query import row_by_row
 from headgate.commands.query.plan import Source
+from headgate.commands.query.planner import Planner
 from headgate.errors import PostgresError
 from headgate.expression.binding import binder
 from headgate.expression.binding.scope import Scope
@@ -37,9 +37,6 @@ from headgate.expression.spark.value import PythonInside, without_python
 from headgate.sql.parser import parse_expression
 from headgate.storage.spark import failure
 from headgate.types import registry
-
-if TYPE_CHECKING:
-    from headgate.commands.query.planner import Planner
 
 
 class Statement(Enum):

@@ -17,7 +17,7 @@ from headgate.commands.constraint import referential_action
 from headgate.commands.constraint.referential_action import NO_ACTION, RESTRICT
 from headgate.commands.dml.rows import changed_rows
 from headgate.commands.query import rendering
-from headgate.commands.query.planner import Planner
+from headgate.commands.query.query_planner import QueryPlanner
 from headgate.commands.session import Session
 from headgate.commands.trigger.access import Access
 from headgate.commands.trigger.statement import firing_triggers
@@ -65,7 +65,7 @@ class AppliedReferences:
     def _check(self, event: int, old: pa.Table | None, new: pa.Table | None) -> None:
         session, relation = self._session, self._relation
         transaction = session.begin_statement()
-        planner = Planner(session, transaction)
+        planner = QueryPlanner(session, transaction)
         referential_action.lock(transaction, relation)
         with rendering.running(session, transaction), firing_triggers(planner, relation):
             if event == triggers.INSERT and new is not None:

@@ -25,7 +25,7 @@ from headgate.commands.function import row_call
 from headgate.commands.open_cursor import OpenCursor
 from headgate.commands.pending_notifications import PendingNotifications
 from headgate.commands.query.analysed_statement import AnalysedStatements
-from headgate.commands.query.planner import Planner
+from headgate.commands.query.query_planner import QueryPlanner
 from headgate.commands.session import NodeParts, Parameter
 from headgate.commands.subscription.target_privilege import owner_of
 from headgate.commands.transition_table import TransitionTable
@@ -152,4 +152,4 @@ def applied_rows(
     context = writers_context(node, transaction.cursor, subscription, routed_from or relation)
     session = WorkerSession(node, context, transaction, workers_settings(node.settings))
     user_function.use(row_call.Resolver(session))
-    return NewRows(Planner(session, transaction), relation, violations=(), routed_from=routed_from)
+    return NewRows(QueryPlanner(session, transaction), relation, violations=(), routed_from=routed_from)

@@ -12,7 +12,7 @@ from headgate.analysis.query import PlanColumn
 from headgate.catalog.relation import relation as relations
 from headgate.commands.dml import insert
 from headgate.commands.query import rendering
-from headgate.commands.query.planner import Planner
+from headgate.commands.query.query_planner import QueryPlanner
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.commands.table import table
@@ -46,7 +46,7 @@ def _make(into: pb.IntoClause, query: pb.SelectStmt, session: Session, *, if_not
         session.notices.notice(f'relation "{into.rel.relname}" already exists, skipping', sqlstate="42P07")
         return CommandResult("CREATE TABLE AS")
     transaction = session.begin_statement()
-    planner = Planner(session, transaction)
+    planner = QueryPlanner(session, transaction)
     with rendering.running(session, transaction):
         columns = planner.analyse(query).columns
     table.create(_definition(into, columns), session)

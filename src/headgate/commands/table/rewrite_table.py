@@ -17,7 +17,7 @@ from headgate.commands.dml.rows import next_value
 from headgate.commands.dml.rows.new_rows import NewRows, default_of
 from headgate.commands.query import row_by_row
 from headgate.commands.query.evaluation import Evaluation
-from headgate.commands.query.planner import Planner
+from headgate.commands.query.query_planner import QueryPlanner
 from headgate.commands.session import Session
 from headgate.commands.table import table_definition
 from headgate.errors import PostgresError
@@ -82,7 +82,7 @@ def fill_added_column(session: Session, transaction: Transaction, relation: Rela
     if bound is None or next_value.called(bound):  # an identity column has no default
         with persisted(positions) as persisted_rows:
             position, rows = places(persisted_rows)
-            value, numbers = NewRows(Planner(session, transaction), relation, violations=()).numbered_column(
+            value, numbers = NewRows(QueryPlanner(session, transaction), relation, violations=()).numbered_column(
                 column, bound, position, rows, 0
             )
             _replace(

@@ -28,7 +28,7 @@ from headgate.catalog.relation.view import Texts
 from headgate.commands import default_privilege, dependency, lookup, privilege
 from headgate.commands.function import dependant as dependant_functions
 from headgate.commands.function import row_call
-from headgate.commands.query.planner import Planner
+from headgate.commands.query.query_planner import QueryPlanner
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.commands.table import storage_parameter
@@ -96,7 +96,7 @@ def _analyse(select: pb.SelectStmt, session: Session, transaction: Transaction) 
         if node.DESCRIPTOR.name == "ParamRef":
             raise PostgresError("42P02", f"there is no parameter ${node.number}", location=node.location)
     with user_function.resolving(row_call.Resolver(session, computes=False)):
-        return Planner(session, transaction, {}).analyse(select)
+        return QueryPlanner(session, transaction, {}).analyse(select)
 
 
 def _columns(query: Query, column_names: Sequence[str]) -> list[Column]:
@@ -197,7 +197,7 @@ def rewritten(session: Session, transaction: Transaction, changed: Iterable[int]
     for oid in changed:
         transaction.catalog.change_object("pg_class", oid)
         [statement] = parse(views.query(cursor, database, oid))
-        analyser = Planner(session, transaction, {}).analyser
+        analyser = QueryPlanner(session, transaction, {}).analyser
         anywhere = analyser.context.within(types=registry.known().anywhere(), stored=True)
         with user_function.resolving(row_call.Resolver(session, computes=False)):
             queries[oid] = Analyser(analyser.names, anywhere, {}, in_view=True).select(statement.node, None)

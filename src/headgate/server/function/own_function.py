@@ -23,7 +23,7 @@ from headgate.commands import lookup
 from headgate.commands.publication.publication import ACTIONS
 from headgate.commands.query import change_scan, rendering
 from headgate.commands.query.catalog import privilege_inquiry
-from headgate.commands.query.planner import Planner
+from headgate.commands.query.query_planner import QueryPlanner
 from headgate.commands.subscription.publisher_session import connected
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
@@ -254,7 +254,7 @@ def _local(session: ClientSession, transaction: Transaction, sql: str) -> list[l
     """Return the rows of a query on a user's table, with the session's privileges."""
     [statement] = parse(sql)
     with rendering.running(session, transaction):
-        plan = Planner(session, transaction).select(statement.node, None)
+        plan = QueryPlanner(session, transaction).select(statement.node, None)
         result = plan.frame.toArrow()
     return [list(row) for row in zip(*(column.to_pylist() for column in result.columns), strict=True)]
 

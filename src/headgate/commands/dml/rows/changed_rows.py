@@ -33,7 +33,7 @@ from headgate.commands.dml.returning import JOINED
 from headgate.commands.dml.rows import many_rows
 from headgate.commands.dml.rows.new_rows import NewRows
 from headgate.commands.publication import replica_identity
-from headgate.commands.query.clause.from_clause import LEAF
+from headgate.commands.query.plan import LEAF
 from headgate.commands.query.planner import Planner
 from headgate.commands.query.row_security import Violation
 from headgate.commands.trigger.firing import Firing, emptied
@@ -109,7 +109,7 @@ def _write_with_children(
 ) -> tuple[int, Rows | None]:
     """Write the changes of a table and its children, table by table as PostgreSQL does. Return the rows in the columns of the table.
 
-    The rows have the additional last column `from_clause.LEAF`. The transition tables of the table get the rows of its children too.
+    The rows have the additional last column `plan.LEAF`. The transition tables of the table get the rows of its children too.
     """
     firing, count, written_parts = of_statement(planner, root), 0, list[tuple[Relation, Rows]]()
     with ExitStack() as stack:

@@ -6,21 +6,18 @@ Called by `engine`. The catalog's SQL matches PostgreSQL's closely enough only f
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
 
 from headgate.analysis.query import ChangesItem, CteItem, FunctionItem, Part, Query, RelationItem, TransitionItem, parts
 from headgate.commands.query import instant
 from headgate.commands.query.catalog import query as catalog_query
 from headgate.commands.query.catalog import session_call
+from headgate.commands.query.planner import Planner
 from headgate.expression.builtin import function
 from headgate.expression.duckdb.value import REGISTERED, element_of
 from headgate.expression.node import ArrayExpr, Const, Expression, FuncExpr, Param, SqlValue, UserCall
 from headgate.expression.spark import compiler, set_returning
 from headgate.types import registry
 from headgate.types.resultset import ResultSet
-
-if TYPE_CHECKING:
-    from headgate.commands.query.planner import Planner
 
 
 def refusal(planner: Planner, query: Query) -> str | None:

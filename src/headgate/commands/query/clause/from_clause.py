@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from postgast import pg_query_pb2 as pb
 from pyspark.sql import Column, DataFrame
@@ -38,7 +37,8 @@ from headgate.commands import lookup, privilege
 from headgate.commands.query import change_scan, evaluation, row_by_row, row_security
 from headgate.commands.query.clause import function_scan, system_relation, where_clause
 from headgate.commands.query.driver import key_lookup
-from headgate.commands.query.plan import EqualColumns, Plan, Source, col
+from headgate.commands.query.plan import LEAF, EqualColumns, Plan, Source, col
+from headgate.commands.query.planner import Planner
 from headgate.commands.query.row_security import Statement
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding.scope import Scope, ScopeTable
@@ -50,13 +50,6 @@ from headgate.storage.spark import job_group
 from headgate.storage.spark.column_name import quoted
 from headgate.types import registry
 from headgate.types.registry import FIRST_USER_OID
-from headgate.types.storage import own_name
-
-if TYPE_CHECKING:
-    from headgate.commands.query.planner import Planner
-
-LEAF = own_name("_leaf")
-"""The column of a frame of several leaves with the oid of each row's leaf."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -17,6 +16,7 @@ from pyspark.sql import functions as F
 from headgate.analysis.query import FunctionItem, PlanColumn, SelectItem, every_column, reference
 from headgate.commands.query.clause import system_relation
 from headgate.commands.query.plan import Plan, Source, col
+from headgate.commands.query.planner import Planner
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin
 from headgate.expression.node import Const, Expression, FuncExpr, OpExpr, walk
@@ -24,9 +24,6 @@ from headgate.expression.spark import set_returning
 from headgate.storage.spark import job_group
 from headgate.types import registry
 from headgate.types.storage import spark_type
-
-if TYPE_CHECKING:
-    from headgate.commands.query.planner import Planner
 
 _PIECE, _MOST_PIECES = 500_000, 20_000
 """Maximum number of rows of generate_series per task, and of tasks."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -14,20 +13,18 @@ from headgate.commands.query import row_by_row
 from headgate.commands.query.clause import ordering, volatile_call
 from headgate.commands.query.evaluation import lit_null
 from headgate.commands.query.plan import Source, col
+from headgate.commands.query.planner import Planner
 from headgate.expression import rewriting
 from headgate.expression.implementation.implementations import gathers
 from headgate.expression.implementation.system import has_volatile
 from headgate.expression.node import Aggregate, Expression, Grouping
 
-if TYPE_CHECKING:
-    from headgate.commands.query.planner import Planner
-
 
 def group(planner: Planner, grouped: Grouped, source: Source) -> Source:
     """Return the groups that meet HAVING: the items, the aggregates and the columns that depend on the primary key."""
     grouped, source = _compute_calls(planner, grouped, source)
-    groups = Source(_Groups(planner, grouped, source).frame(), source.tables, ())
-    return groups if grouped.having is None else planner.filtered_in_turn(groups, grouped.having)
+    groups = _Groups(planner, grouped, source).frame()
+    return Source(groups if grouped.having is None else row_by_row.filtered(planner.evaluation, groups, grouped.having), source.tables, ())
 
 
 def _compute_calls(planner: Planner, grouped: Grouped, source: Source) -> tuple[Grouped, Source]:

@@ -19,6 +19,7 @@ from headgate.catalog.relation.relation_kind import TABLE_KINDS
 from headgate.commands import lookup
 from headgate.commands.query.clause import system_relation
 from headgate.commands.query.plan import Plan
+from headgate.commands.query.planner import Planner
 from headgate.errors import PostgresError
 from headgate.sql.parser import ParseNode, unwrap, walk
 from headgate.storage import row_store
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
     from headgate.analysis.analyser import Analyser
     from headgate.catalog.relation.relation import Relation
-    from headgate.commands.query.planner import Planner
 
 
 def freeze(planner: Planner, clause: pb.WithClause, statement: ParseNode) -> None:

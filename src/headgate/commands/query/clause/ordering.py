@@ -7,21 +7,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, Window
 from pyspark.sql import functions as F
 
 from headgate.analysis.query import Limit, Sort, reference
 from headgate.commands.query.plan import Plan, col
+from headgate.commands.query.planner import Planner
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.node import Const, Expression, FuncExpr, TypeRef
 from headgate.expression.spark.comparison import C_COLLATIONS, directed
 from headgate.types.base.base_types import base_type
 from headgate.types.storage import stored_as_text
-
-if TYPE_CHECKING:
-    from headgate.commands.query.planner import Planner
 
 _WHOLE = re.compile(r"-?\d+")
 

@@ -6,16 +6,12 @@ rows are dropped.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pyspark.sql import DataFrame
 
 from headgate.analysis.query import Cte, Recursion
 from headgate.commands.query.clause import ordering, set_operation
 from headgate.commands.query.plan import Plan, col
-
-if TYPE_CHECKING:
-    from headgate.commands.query.planner import Planner
+from headgate.commands.query.planner import Planner
 
 
 def run(planner: Planner, cte: Cte, recursion: Recursion) -> Plan:

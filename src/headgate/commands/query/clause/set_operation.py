@@ -6,8 +6,6 @@ of both sides are grouped by their keys (``1.0`` and ``1.00`` are the same numer
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from postgast import pg_query_pb2 as pb
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -15,9 +13,7 @@ from pyspark.sql import functions as F
 from headgate.analysis.query import PlanColumn, SetOperation, reference
 from headgate.commands.query.clause import ordering
 from headgate.commands.query.plan import Plan, col
-
-if TYPE_CHECKING:
-    from headgate.commands.query.planner import Planner
+from headgate.commands.query.planner import Planner
 
 
 def combine(planner: Planner, operation: SetOperation, columns: tuple[PlanColumn, ...]) -> Plan:

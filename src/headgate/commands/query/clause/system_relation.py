@@ -6,7 +6,6 @@ The catalog answers a query of all columns of that relation. Its text result is 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -14,15 +13,13 @@ from headgate.analysis.query import PlanColumn, Query, RelationItem, every_colum
 from headgate.catalog.physical import one
 from headgate.catalog.relation.relation import Relation
 from headgate.commands.query.plan import Plan
+from headgate.commands.query.planner import Planner
 from headgate.expression.node import TypeRef
 from headgate.storage.spark.local_relation import local_frame
 from headgate.types import registry
 from headgate.types.resultset import ResultSet
 from headgate.types.storage import arrow_type
 from headgate.types.text.text import read_text
-
-if TYPE_CHECKING:
-    from headgate.commands.query.planner import Planner
 
 
 def read(planner: Planner, item: RelationItem) -> Plan:

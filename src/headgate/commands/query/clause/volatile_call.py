@@ -7,18 +7,15 @@ may use an operand twice. Only a column of the frame has one value per row.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
 
 from headgate.analysis.query import PlanColumn, reference
 from headgate.commands.query import row_by_row
+from headgate.commands.query.planner import Planner
 from headgate.expression import rewriting
 from headgate.expression.implementation.system import has_volatile, is_volatile
 from headgate.expression.node import Expression
-
-if TYPE_CHECKING:
-    from headgate.commands.query.planner import Planner
 
 
 def compute(planner: Planner, frame: DataFrame, expressions: Sequence[Expression]) -> tuple[DataFrame, list[Expression]]:

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.changes import lookup
 from headgate.commands.query.driver import values_list
+from headgate.commands.query.planner import Planner
 from headgate.errors import PostgresError
 from headgate.expression import builtin
 from headgate.expression.binding import binder
@@ -57,7 +58,6 @@ if TYPE_CHECKING:
 
     from headgate.analysis.query import PlanColumn
     from headgate.catalog.relation.relation import Column, Relation
-    from headgate.commands.query.planner import Planner
     from headgate.storage.delta.table_state import TableState
 
 MOST = 1000

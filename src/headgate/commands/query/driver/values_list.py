@@ -19,6 +19,7 @@ from headgate import interruption
 from headgate.catalog.relation.relation import Column
 from headgate.commands.query import row_by_row
 from headgate.commands.query.driver import computation
+from headgate.commands.query.planner import Planner
 from headgate.errors import PostgresError
 from headgate.expression import builtin, columnwise
 from headgate.expression.implementation.implementation import NotColumnwise
@@ -31,7 +32,6 @@ from headgate.types.text.text import read_text
 
 if TYPE_CHECKING:
     from headgate.analysis.query import PlanColumn
-    from headgate.commands.query.planner import Planner
 
 _CHECK_EVERY = 1_000
 """Number of values between two checks for a cancel."""
