@@ -1,51 +1,49 @@
-"""Analyse a SELECT, VALUES or set operation, clause by clause, in PostgreSQL's order (transformSelectStmt).
+"""The analyser of a statement as the clauses of its queries use it: WITH queries in scope, keys of columns, and nested queries.
 
-    FROM (from_clause) → SELECT list → WHERE → ORDER BY → DISTINCT ON → GROUP BY, HAVING (grouping) → LIMIT
-
-Example: ``SELECT b, count(*) FROM t WHERE a > 1 GROUP BY b ORDER BY 2`` reads t as (k1_a, k2_b), keeps the rows of ``k1_a > 1``, groups
-by g4 = k2_b with a5 = count(*), selects (g4, a5) as (k6_b, k7_count) and sorts by a5 with NULLs last.
+`query_analyser.QueryAnalyser` analyses a query clause by clause. The clauses import only this module, so none of them imports another
+clause for a nested query.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 from postgast import pg_query_pb2 as pb
 
-from headgate.analysis import from_clause, grouping, ordering, row_locking, row_width, select_list, sublink
-from headgate.analysis.names import Names
-from headgate.analysis.query import (
-    Cte,
-    PlanColumn,
-    Query,
-    Recursion,
-    RowLock,
-    Select,
-    SetOperation,
-    Values,
-    reference,
-    renamed,
-)
-from headgate.errors import PostgresError, not_supported
-from headgate.expression.binding import binder, function_call, window
-from headgate.expression.binding.coercion import coerce, resolve_unknown
-from headgate.expression.binding.coercion_pathway import Reach
+from headgate.analysis import sublink
+from headgate.analysis.query import Cte, FromItem, PlanColumn, Query, RowLock
+from headgate.catalog.relation.relation import Relation
+from headgate.expression.binding import binder, function_call
 from headgate.expression.binding.context import BindContext
-from headgate.expression.binding.scope import OuterAggregates, Scope
-from headgate.expression.location import location_of
+from headgate.expression.binding.scope import Scope
 from headgate.expression.node import Expression, TypeRef
-from headgate.sql import command_tag
-from headgate.sql import names as identifiers
-from headgate.sql.parser import ParseNode, has_condition, unwrap, walk
+from headgate.sql.parser import ParseNode, has_condition, unwrap
 
-_MATERIALIZED = {pb.CTEMaterializeAlways: True, pb.CTEMaterializeNever: False}
+
+@dataclass(frozen=True)
+class Names:
+    """The look-ups of one statement that its analysis needs from the session. The owner of the analysis fills in the callables.
+
+    relation          the relation that a query names; 42P01 if there is none. The bool: whether the role needs USAGE on the schema
+    relation_of_oid   the relation with an oid
+    transition        the table whose changed rows a transition table has
+    changes           a call of headgate.changes as a FROM item, or None for another function
+    modify            runs a data-modifying statement in WITH: its columns, or None without RETURNING, and its rows
+    """
+
+    relation: Callable[[pb.RangeVar, bool], Relation]
+    relation_of_oid: Callable[[int], Relation | None]
+    transition: Callable[[str], Relation | None]
+    changes: Callable[[Analyser, pb.RangeFunction], FromItem | None]
+    modify: Callable[[Analyser, ParseNode], tuple[tuple[PlanColumn, ...] | None, Any]]
 
 
 class Analyser:
-    """Analyses the queries of one statement. `ctes`: the WITH queries in scope, by name."""
+    """The analyser of one statement. `ctes`: the WITH queries in scope, by name."""
 
     def __init__(self, names: Names, context: BindContext, rows: dict[str, tuple[PlanColumn, ...]], *, in_view: bool = False) -> None:
         """Create an analyser. `rows` receives the columns of the tables in FROM, by the keys of their whole rows."""
@@ -57,9 +55,9 @@ class Analyser:
         self.keys: Iterator[int] = itertools.count(1)
         """The numbers of the next keys."""
 
-    def nested(self, *, in_view: bool | None = None, ctes: bool = True) -> Analyser:
+    def nested(self, *, in_view: bool | None = None, ctes: bool = True) -> Self:
         """Return an analyser of a part of the statement, which can add WITH queries of its own. With `ctes`, it has those in scope."""
-        analyser = Analyser(self.names, self.context, self.rows, in_view=self.in_view if in_view is None else in_view)
+        analyser = type(self)(self.names, self.context, self.rows, in_view=self.in_view if in_view is None else in_view)
         analyser.keys = self.keys
         analyser.ctes = dict(self.ctes) if ctes else {}
         return analyser
@@ -82,190 +80,19 @@ class Analyser:
         `types`: the types of the columns that INSERT … SELECT fills. Literals of unknown type are read as these. `locks`: the
         locking clauses of the enclosing query. `top`: the query is not part of another query, so WITH may change data.
         """
-        if node.HasField("with_clause"):
-            inner = self.nested()
-            inner.with_queries(node.with_clause, outer, top=top)
-            ctes = tuple(inner.ctes[unwrap(item).ctename] for item in node.with_clause.ctes)
-            return replace(inner._select(node, outer, types, locks), ctes=ctes, recursive=node.with_clause.recursive)
-        return self._select(node, outer, types, locks)
-
-    def _select(self, node: pb.SelectStmt, outer: Scope | None, types: Sequence[TypeRef], locks: Sequence[RowLock]) -> Query:
-        if node.locking_clause and node.values_lists:
-            strength = command_tag.STRENGTHS[unwrap(node.locking_clause[0]).strength]
-            raise PostgresError("0A000", f"{strength} cannot be applied to VALUES")
-        own_locks = row_locking.of_query(node, locks, self.ctes, in_view=self.in_view)
-        if node.into_clause.ByteSize():
-            raise PostgresError("42601", "SELECT ... INTO is not allowed here")
-        if node.op != pb.SETOP_NONE:
-            return self._set_operation(node, outer)
-        if node.values_lists:
-            return self._values(node, outer)
-        return self._plain(node, outer, types, own_locks)
+        raise NotImplementedError
 
     def with_queries(self, clause: pb.WithClause, outer: Scope | None = None, *, top: bool) -> None:
         """Analyse the queries of a WITH clause for the queries after them, and run the data-modifying ones."""
-        for item in clause.ctes:
-            cte = unwrap(item)
-            query = unwrap(cte.ctequery)
-            if query.DESCRIPTOR.name != "SelectStmt":
-                if not top:
-                    message = "WITH clause containing a data-modifying statement must be at the top level"
-                    raise PostgresError("0A000", message, location=cte.location)
-                columns, rows = self.names.modify(self, query)
-                named_columns = None if columns is None else _named(cte, columns)
-                self.ctes[cte.ctename] = Cte(cte.ctename, named_columns, rows=rows)
-            elif clause.recursive and mentions(query, cte.ctename):
-                self.ctes[cte.ctename] = self._recursive(cte, query, outer)
-            else:
-                analysed = self.select(query, outer)
-                self.ctes[cte.ctename] = Cte(
-                    cte.ctename, _named(cte, analysed.columns), analysed, materialized=_MATERIALIZED.get(cte.ctematerialized)
-                )
-
-    def _recursive(self, cte: ParseNode, query: ParseNode, outer: Scope | None) -> Cte:
-        if query.op != pb.SETOP_UNION:
-            message = f'recursive query "{cte.ctename}" does not have the form non-recursive-term UNION [ALL] recursive-term'
-            raise PostgresError("42P19", message, location=cte.location)
-        if query.sort_clause or query.HasField("limit_count") or query.HasField("limit_offset"):
-            raise not_supported("ORDER BY, OFFSET and LIMIT in a recursive query are not implemented", location=cte.location)
-        first = self.select(query.larg, outer)
-        if not query.all:
-            _require_equality(first.columns)
-        columns = _named(cte, first.columns)
-        inner = self.nested()
-        working = inner.ctes[cte.ctename] = Cte(cte.ctename, columns)
-        term = inner.select(query.rarg, outer)
-        row_width.require_equal_sides(query, columns, term.columns)
-        recursion = Recursion(working, term, self._like_first(cte, term.columns, columns), query.all)
-        return Cte(cte.ctename, columns, first, recursion, materialized=_MATERIALIZED.get(cte.ctematerialized))
-
-    def _like_first(self, cte: ParseNode, ours: Sequence[PlanColumn], columns: Sequence[PlanColumn]) -> tuple[Expression, ...]:
-        """Return the columns of the recursive term in the types of the first term. Raise 42804 if a type would have to change."""
-        values = []
-        for place, (one, target) in enumerate(zip(ours, columns, strict=True), 1):
-            value = coerce(reference(one), target.type, Reach.IMPLICIT, self.context)
-            if value is None or (value.type.oid, one.type.oid) != (target.type.oid, target.type.oid):
-                shown = self.context.types.format_type
-                first_type, own_type = shown(target.type.oid, target.type.typmod), shown(one.type.oid, one.type.typmod)
-                raise PostgresError(
-                    "42804",
-                    f'recursive query "{cte.ctename}" column {place} has type {first_type} in non-recursive term'
-                    f" but type {own_type} overall",
-                    hint="Cast the output of the non-recursive term to the correct type.",
-                )
-            values.append(value)
-        return tuple(values)
-
-    def _plain(self, node: pb.SelectStmt, outer: Scope | None, types: Sequence[TypeRef], locks: Sequence[RowLock]) -> Query:
-        windows = window.definitions(node)
-        source = from_clause.analyse(self, node.from_clause, outer, locks)
-        aggregates = OuterAggregates(lambda: self.key("aggregate"))
-        scope = replace(source.scope(outer), aggregates=aggregates)
-        targets = select_list.expand(node.target_list, source, scope, self.context.within(aggregates=True, sets=True, windows=windows))
-        row_locking.check_targets(locks, targets)
-        where = self.where(node, scope)
-        sorts = ordering.read(self.context, node.sort_clause, targets, scope, windows)
-        on = ordering.read_on(self.context, node, targets, scope, sorts)
-        literals = [None if node.distinct_clause else select_list.undecided(target) for target in targets]
-        targets = select_list.resolve_unknown(targets, self.context, types)
-        grouped = grouping.read(self, node, source, scope, targets, [*sorts, *on])
-        if grouped is not None:
-            targets, rewritten = grouped.targets, grouped.sorts
-            sorts, on = rewritten[: len(sorts)], rewritten[len(sorts) :]
-        columns = tuple(
-            PlanColumn(target.name, target.expression.type, self.key(target.name), target.relation, target.attnum, literal)
-            for target, literal in zip(targets, literals, strict=True)
-        )
-        if node.distinct_clause:
-            ordering.check_distinct(sorts, targets, on=bool(on))
-            _require_equality(() if on else columns)
-        body = Select(
-            source,
-            where,
-            None if grouped is None else grouped.grouped,
-            tuple(targets),
-            bool(node.distinct_clause) and not on,
-            tuple(on),
-            in_order=(outer is None or outer.is_outermost) and ordering.unsorted(node),
-            multiplies=from_clause.multiplies(node.from_clause, node.where_clause),
-            locks=tuple(locks[len(locks) - len(node.locking_clause) :]),
-        )
-        return Query(body, columns, tuple(sorts), ordering.limit(self.context, node, sorts))
+        raise NotImplementedError
 
     def where(self, node: pb.DeleteStmt | pb.OnConflictClause | pb.SelectStmt | pb.UpdateStmt, scope: Scope) -> Expression | None:
         if not has_condition(node):
             return None
         return binder.bind_condition(node.where_clause, scope, "WHERE", context=self.context.within(construct="WHERE"))
 
-    def _values(self, node: pb.SelectStmt, outer: Scope | None) -> Query:
-        """Analyse VALUES (…), (…). Each column has the common type of its expressions."""
-        scope = Scope((), outer)
-        context = self.context.within(construct="VALUES")
-        lists = [unwrap(row).items for row in node.values_lists]
-        rows = []
-        for row in lists:
-            rows.append([binder.bind_raw(value, scope, context) for value in row])
-            row_width.require_like_first(row, lists[0])
-        columns, values = [], []
-        for place in range(len(rows[0])):
-            cells, type_ref = binder.unify(
-                [resolve_unknown(row[place], self.context) if len(rows) == 1 else row[place] for row in rows], "VALUES", self.context
-            )
-            columns.append(PlanColumn(f"column{place + 1}", type_ref, self.key(f"column{place + 1}")))
-            values.append(tuple(cells))
-        return self._by_output(node, Values(tuple(values)), columns)
-
-    def _set_operation(self, node: pb.SelectStmt, outer: Scope | None) -> Query:
-        """Analyse both sides and coerce them to common types. The columns have the names of the left side."""
-        left, right = self.select(node.larg, outer), self.select(node.rarg, outer)
-        word = row_width.WORDS[node.op]
-        row_width.require_equal_sides(node, left.columns, right.columns)
-        columns, ours, theirs = [], [], []
-        for place, left_column in enumerate(left.columns):
-            sides, kind = binder.unify([_output(query, place) for query in (left, right)], word, self.context)
-            columns.append(PlanColumn(left_column.name, kind, self.key(left_column.name)))
-            ours.append(sides[0])
-            theirs.append(sides[1])
-        if node.op == pb.SETOP_UNION and not node.all:
-            _require_equality(columns)
-        body = SetOperation(node.op, node.all, left, right, tuple(ours), tuple(theirs))
-        return self._by_output(node, body, columns)
-
-    def _by_output(self, node: pb.SelectStmt, body: Values | SetOperation, columns: Sequence[PlanColumn]) -> Query:
-        sorts = ordering.by_output(node.sort_clause, columns)
-        return Query(body, tuple(columns), tuple(sorts), ordering.limit(self.context, node, sorts))
-
     def subquery(self, node: pb.SubLink, scope: Scope, context: BindContext) -> Expression:
         """Analyse the query of a SubLink (a callback of the binder). The scope of the expression becomes its outer scope."""
         outer = replace(scope, clause=function_call.clause(context), allowed=context.aggregates)
         query = self.select(unwrap(node.subselect), outer)
         return sublink.bound(node, scope, context, [column.type for column in query.columns], query)
-
-
-def _output(query: Query, place: int) -> Expression:
-    """Return a column of one side of a set operation: a literal of undecided type, or a reference with the column's place in the text."""
-    column = query.columns[place]
-    where = location_of(query.body.targets[place].expression) if isinstance(query.body, Select) else -1
-    return column.literal or replace(reference(column), location=where)
-
-
-def _require_equality(columns: Sequence[PlanColumn]) -> None:
-    for column in columns:
-        ordering.require_equality(reference(column))
-
-
-def _named(cte: pb.CommonTableExpr, columns: Sequence[PlanColumn]) -> tuple[PlanColumn, ...]:
-    """Return the columns of a WITH query with its column names. Raise 42P10 if it names too many."""
-    aliases = identifiers.strings(cte.aliascolnames)
-    if len(aliases) > len(columns):
-        raise PostgresError(
-            "42P10",
-            f'WITH query "{cte.ctename}" has {len(columns)} columns available but {len(aliases)} columns specified',
-            location=cte.location,
-        )
-    return tuple(renamed(columns, aliases))
-
-
-def mentions(query: ParseNode, name: str) -> bool:
-    """Return whether a query of WITH RECURSIVE references a WITH query."""
-    return any(node.DESCRIPTOR.name == "RangeVar" and node.relname == name and not node.schemaname for node in walk(query))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from postgast import pg_query_pb2 as pb
 
 from headgate.analysis import row_locking
+from headgate.analysis.analyser import Analyser
 from headgate.analysis.query import (
     AliasItem,
     CteItem,
@@ -38,9 +38,6 @@ from headgate.sql.column_name import title
 from headgate.sql.parser import ParseNode, anded, kind, unwrap, walk
 from headgate.types import registry
 from headgate.types.registry import FIRST_USER_OID
-
-if TYPE_CHECKING:
-    from headgate.analysis.analyser import Analyser
 
 _JOINS = {pb.JOIN_INNER: "inner", pb.JOIN_LEFT: "left", pb.JOIN_RIGHT: "right", pb.JOIN_FULL: "full"}
 _SEQUENCE = (("last_value", registry.INT8), ("log_cnt", registry.INT8), ("is_called", registry.BOOL))

@@ -10,11 +10,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from postgast import pg_query_pb2 as pb
 
 from headgate.analysis import ordering
+from headgate.analysis.analyser import Analyser
 from headgate.analysis.query import FromItem, Grouped, GroupingClause, SelectItem, Sort, rewritten_sublink
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import rewriting
@@ -24,9 +24,6 @@ from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.scope import Scope
 from headgate.expression.node import Aggregate, ColumnRef, Expression, Grouping, SubLink, WindowCall, walk
 from headgate.sql.parser import ParseNode, unwrap
-
-if TYPE_CHECKING:
-    from headgate.analysis.analyser import Analyser
 
 Item = Callable[[ParseNode], Expression]
 GroupingSet = tuple[Expression, ...]

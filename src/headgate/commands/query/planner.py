@@ -18,9 +18,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headgate.analysis import sublink as analysis
-from headgate.analysis.analyser import Analyser
-from headgate.analysis.names import Names
+from headgate.analysis.analyser import Analyser, Names
 from headgate.analysis.query import Cte, Query, RowLock
+from headgate.analysis.query_analyser import QueryAnalyser
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.commands.query.clause import sublink
@@ -55,7 +55,7 @@ class Planner:
         )
         """The types of the parameters by number."""
         context = self.evaluation.context.within(parameters=self.parameters, infer=parameters is not None)
-        self.analyser = Analyser(self.names(), context, self.evaluation.rows)
+        self.analyser: Analyser = QueryAnalyser(self.names(), context, self.evaluation.rows)
         self.context: BindContext = self.analyser.context.within(subquery=self._subquery)
         self.role = session.context.user
         """The role whose privileges are checked: the session's user or, inside a view, the view's owner."""

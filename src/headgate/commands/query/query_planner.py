@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from headgate import interruption
-from headgate.analysis.names import Names
+from headgate.analysis.analyser import Names
 from headgate.analysis.query import Cte, PlanColumn, Query, RowLock, Select, SelectItem, SetOperation, Sort, Values, reference
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import view as views

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from postgast import pg_query_pb2 as pb
 
 from headgate.analysis import query_text
-from headgate.analysis.analyser import Analyser
 from headgate.analysis.query import Grouped, Query, RelationItem, parts, renamed
+from headgate.analysis.query_analyser import QueryAnalyser
 from headgate.catalog import hold
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import inheritance, removal
@@ -200,7 +200,7 @@ def rewritten(session: Session, transaction: Transaction, changed: Iterable[int]
         analyser = QueryPlanner(session, transaction, {}).analyser
         anywhere = analyser.context.within(types=registry.known().anywhere(), stored=True)
         with user_function.resolving(row_call.Resolver(session, computes=False)):
-            queries[oid] = Analyser(analyser.names, anywhere, {}, in_view=True).select(statement.node, None)
+            queries[oid] = QueryAnalyser(analyser.names, anywhere, {}, in_view=True).select(statement.node, None)
     yield
     for oid, query in queries.items():
         columns = relations.get(cursor, database, oid).columns

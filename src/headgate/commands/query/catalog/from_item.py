@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow.compute as pc
 from postgast import pg_query_pb2 as pb
 
-from headgate.analysis.analyser import Analyser
-from headgate.analysis.names import Names
+from headgate.analysis.analyser import Analyser, Names
 from headgate.analysis.query import (
     AliasItem,
     CteItem,
@@ -30,6 +29,7 @@ from headgate.analysis.query import (
     reference,
     used_keys,
 )
+from headgate.analysis.query_analyser import QueryAnalyser
 from headgate.catalog import procedure, system_view
 from headgate.catalog.dynamic import arrow_table
 from headgate.catalog.relation.relation import Relation
@@ -382,7 +382,7 @@ def system_analyser(relation: Callable[[pb.RangeVar, bool], Relation], context: 
         changes=lambda _, __: None,
         modify=_refuse_modification,
     )
-    return Analyser(names, context, {}, in_view=in_view)
+    return QueryAnalyser(names, context, {}, in_view=in_view)
 
 
 def _refuse_modification(_: Analyser, __: ParseNode) -> tuple[tuple[PlanColumn, ...] | None, None]:
