@@ -1,6 +1,6 @@
 """Compile the FROM items of an analysed query: catalog tables and views, WITH queries, subqueries, joins, functions.
 
-`select.CatalogPlanner` calls it and compiles the SELECT around them. A user must not read a catalog relation or column without the
+`select.CatalogQueryPlanner` calls it and compiles the SELECT around them. A user must not read a catalog relation or column without the
 right to do so (`_guard`). The body of a view must be analysed with only pg_catalog in the search path (`view_query`).
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 from postgast import pg_query_pb2 as pb
@@ -36,6 +35,7 @@ from headgate.catalog.relation.relation import Relation
 from headgate.catalog.system_view import SystemColumn, SystemRelation
 from headgate.commands import lookup
 from headgate.commands.query.catalog import privilege_inquiry, session_call
+from headgate.commands.query.catalog.planner import CatalogPlanner
 from headgate.commands.query.catalog.relation_source import Source
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin
@@ -48,9 +48,6 @@ from headgate.initial_catalog import rows as initial
 from headgate.sql.parser import ParseNode, parse
 from headgate.types import registry as t
 from headgate.types.text_column import TextSettings
-
-if TYPE_CHECKING:
-    from headgate.commands.query.catalog.select import CatalogPlanner
 
 _PRETTY = {"pg_attrdef": "adbinpretty", "pg_constraint": "conbinpretty", "pg_index": "indpredpretty"}
 """Catalogs that also store the pretty-printed form of an expression (`session_call`, pg_get_expr)."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from headgate.catalog import namespace
 from headgate.catalog.physical import Cursor
@@ -17,13 +16,11 @@ from headgate.catalog.security import role as roles
 from headgate.catalog.security.rights import one, rows
 from headgate.catalog.security.role import READ_ALL_DATA, WRITE_ALL_DATA
 from headgate.catalog.session import SessionContext
+from headgate.commands.query.catalog.planner import CatalogPlanner
 from headgate.errors import PostgresError, existing, not_supported
 from headgate.expression.node import CoerceViaIO, ColumnRef, Const, Expression, Form, TypeRef, walk
 from headgate.sql.names import split_identifiers
 from headgate.types import registry as t
-
-if TYPE_CHECKING:
-    from headgate.commands.query.catalog.select import CatalogPlanner
 
 _KINDS = {
     "table": ("pg_class", "oid", "relowner", "relacl", "r", t.REGCLASS),

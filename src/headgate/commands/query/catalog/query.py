@@ -22,7 +22,8 @@ from headgate.catalog.physical import Cursor, out_of_memory
 from headgate.catalog.session import SessionContext
 from headgate.catalog.system_view import Provider
 from headgate.commands.query.catalog import from_item, volatile_function
-from headgate.commands.query.catalog.select import CatalogPlanner
+from headgate.commands.query.catalog.planner import CatalogPlanner
+from headgate.commands.query.catalog.select import CatalogQueryPlanner
 from headgate.commands.session import Parameter
 from headgate.errors import PostgresError, disk_full, not_supported
 from headgate.expression.duckdb import cast
@@ -58,7 +59,7 @@ def answer(
     values (str, int, bool, Lsn, list). They return a value, a tuple for a row, or an iterable of rows for a set. `parameters`: $1… with
     `type_oid` and `text`.
     """
-    planner = CatalogPlanner(context, cursor, dynamic, functions, parameters)
+    planner = CatalogQueryPlanner(context, cursor, dynamic, functions, parameters)
     from_item.call_functions(planner, query)
     if not volatile_function.has_acting(query, functions):
         return _result(planner, query)
@@ -66,7 +67,8 @@ def answer(
         return volatile_function.answer(planner, query, _run)
     # one column after the other, because a call can change the values of later columns: set_config, whose effect current_user must show
     results = [
-        _result(CatalogPlanner(context, cursor, dynamic, functions, parameters), column, settle=True) for column in _columns_alone(query)
+        _result(CatalogQueryPlanner(context, cursor, dynamic, functions, parameters), column, settle=True)
+        for column in _columns_alone(query)
     ]
     batches = [batch for result in results for batch in result.batches]
     schema = pa.schema([pa.field(str(place), pa.string()) for place, _ in enumerate(batches)])
@@ -103,7 +105,7 @@ def check(
     parameters: Sequence[Parameter],
 ) -> None:
     """Compile a query without calling functions with side effects. Raise 0A000 if the catalog cannot answer it."""
-    planner = CatalogPlanner(context, cursor, dynamic, functions, parameters)
+    planner = CatalogQueryPlanner(context, cursor, dynamic, functions, parameters)
     from_item.call_functions(planner, query, run=False)
     if not volatile_function.has_acting(query, functions):
         planner.query(query)

@@ -9,12 +9,11 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import duckdb
 
 from headgate.catalog import database as databases
-from headgate.catalog import namespace, procedure
+from headgate.catalog import procedure
 from headgate.catalog.physical import one
 from headgate.catalog.procedure import Procedure
 from headgate.catalog.security import acl
@@ -23,6 +22,7 @@ from headgate.catalog.security.role import READ_ALL_SETTINGS
 from headgate.catalog.session import SessionContext
 from headgate.commands.query import instant
 from headgate.commands.query.catalog import privilege_inquiry, regname
+from headgate.commands.query.catalog.planner import CatalogPlanner
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin
 from headgate.expression.duckdb import call, literal
@@ -33,9 +33,6 @@ from headgate.lsn import Lsn
 from headgate.settings import definition
 from headgate.storage.spark import failure
 from headgate.types import registry as t
-
-if TYPE_CHECKING:
-    from headgate.commands.query.catalog.select import CatalogPlanner
 
 SERVER_VERSION = "15.18"
 
@@ -134,21 +131,6 @@ def moment(planner: CatalogPlanner, node: Expression) -> int | None:
     return (planner.context.moment(function) - _EPOCH) // datetime.timedelta(microseconds=1)
 
 
-def effective_schemas(planner: CatalogPlanner) -> list[str]:
-    """Return the existing schemas of the search path."""
-    return list(schema_oids(planner))
-
-
-def schema_oids(planner: CatalogPlanner) -> dict[str, int]:
-    """Return the existing schemas of the search path with their oids. They are read once per statement and search path."""
-    key = tuple(planner.context.search_path)
-    if key not in planner.path_cache:
-        planner.path_cache[key] = namespace.effective(
-            planner.cursor, planner.context.database, planner.context.user, key, planner.context.temp_schema
-        )
-    return planner.path_cache[key]
-
-
 def _to_registered(planner: CatalogPlanner, node: FuncExpr, kind: int) -> str:
     text = _constant(planner, node.args[0])
     if text is None:
@@ -163,7 +145,7 @@ def _to_registered(planner: CatalogPlanner, node: FuncExpr, kind: int) -> str:
 
 def resolve(planner: CatalogPlanner, text: str, kind: int, where: int | None) -> int:
     """Return the oid for the text of a reg… literal, resolved with the session's search path (`regname`)."""
-    oid = regname.resolve(planner.cursor, planner.context, lambda: effective_schemas(planner), text, kind, where)
+    oid = regname.resolve(planner.cursor, planner.context, lambda: list(planner.schema_oids()), text, kind, where)
     if oid >= t.FIRST_USER_OID:
         planner.kept_view = False  # with the search path pg_catalog of a view's body, system oids do not change
     return oid
@@ -233,13 +215,13 @@ def _constant(planner: CatalogPlanner, expression: Expression) -> object:
 
 def _current_schema(env: CatalogPlanner, _args: Sequence[Expression] = (), _node: FuncExpr | None = None) -> str:
     env.kept_view = False
-    schemas = [name for name in effective_schemas(env) if name != env.context.temp_schema]
+    schemas = [name for name in env.schema_oids() if name != env.context.temp_schema]
     return quote(schemas[0]) if schemas else null(t.NAME)
 
 
 def _current_schemas(env: CatalogPlanner, args: Sequence[Expression], _node: FuncExpr) -> str:
     env.kept_view = False
-    schemas = [name for name in effective_schemas(env) if name != env.context.temp_schema]
+    schemas = [name for name in env.schema_oids() if name != env.context.temp_schema]
     if _constant(env, args[0]):
         schemas = schemas if "pg_catalog" in schemas else ["pg_catalog", *schemas]
         schemas = schemas if env.context.temp_schema is None else [env.context.temp_schema, *schemas]
@@ -248,7 +230,7 @@ def _current_schemas(env: CatalogPlanner, args: Sequence[Expression], _node: Fun
 
 def _pg_my_temp_schema(env: CatalogPlanner, _args: Sequence[Expression], _node: FuncExpr) -> str:
     env.kept_view = env.kept_view and env.context.temp_schema is None
-    return f"CAST({schema_oids(env).get(env.context.temp_schema or '', 0)} AS UINTEGER)"
+    return f"CAST({env.schema_oids().get(env.context.temp_schema or '', 0)} AS UINTEGER)"
 
 
 def _pg_is_wal_replay_paused(env: CatalogPlanner, _args: Sequence[Expression], node: FuncExpr) -> str:

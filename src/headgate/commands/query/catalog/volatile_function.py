@@ -15,7 +15,7 @@ from headgate.analysis.query import FromItem, PlanColumn, Query, Select, SelectI
 from headgate.catalog import procedure
 from headgate.catalog.procedure import Procedure
 from headgate.commands.query.catalog import session_call
-from headgate.commands.query.catalog.select import CatalogPlanner
+from headgate.commands.query.catalog.planner import CatalogPlanner
 from headgate.commands.query.catalog.session_call import constant, python_value, result_rows, spread
 from headgate.errors import not_supported
 from headgate.expression import builtin, rewriting
