@@ -18,6 +18,7 @@ from headgate.catalog.relation.relation import Relation
 from headgate.commands import default_privilege, dependency, lookup, privilege, temporary_schema
 from headgate.commands.function import dependant
 from headgate.commands.result import CommandResult
+from headgate.commands.sequence import sequence_owner
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
 from headgate.sql import names
@@ -136,17 +137,7 @@ def owned_name(cursor: Cursor, database: int, namespace: int, table: str, column
     return choose_name(cursor, database, namespace, table, column, "seq")
 
 
-def own(cursor: Cursor, database: int, sequence: int, table: int, attnum: int, *, identity: bool) -> None:
-    """Make a column the owner of a sequence, which is dropped together with the table."""
-    insert(
-        cursor, "pg_depend", dbid=database, classid=1259, objid=sequence, refclassid=1259, refobjid=table, refobjsubid=attnum,
-        deptype="i" if identity else "a",
-    )  # fmt: skip
-
-
 def create_sequence(node: pb.CreateSeqStmt, session: Session) -> CommandResult:
-    from headgate.commands.sequence import alter_sequence  # it imports this module
-
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     if temporary_schema.wanted(node.sequence):
@@ -165,12 +156,12 @@ def create_sequence(node: pb.CreateSeqStmt, session: Session) -> CommandResult:
         raise PostgresError("22023", "sequence type must be smallint, integer, or bigint")
     owner = privilege.used_role(cursor, context.user)
     for path in owned_by:
-        alter_sequence.use_owner(cursor, session, path)
+        sequence_owner.use_owner(cursor, session, path)
     oid = create(cursor, transaction.engine.catalog.next_oid, context.database, namespace, name, owner, type_oid, options)
     relation = relations.get(cursor, context.database, oid)
     default_privilege.apply_default(cursor, relation, context.user)
     for path in owned_by:
-        alter_sequence.own(cursor, session, relation, path)
+        sequence_owner.own_by_name(cursor, session, relation, path)
     return CommandResult("CREATE SEQUENCE")
 
 

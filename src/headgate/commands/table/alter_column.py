@@ -26,7 +26,7 @@ from headgate.commands.constraint import index_key, uniqueness
 from headgate.commands.function import dependant as dependant_functions
 from headgate.commands.partition import alter_partition, partition_foreign_key
 from headgate.commands.publication import membership
-from headgate.commands.sequence import sequence
+from headgate.commands.sequence import sequence, sequence_owner
 from headgate.commands.table import alter_constraint, foreign_key, identity_column, policy, rewrite_table, table_definition
 from headgate.commands.table.alteration import Alteration
 from headgate.commands.view import view
@@ -60,7 +60,7 @@ def add_column(alteration: Alteration, command: pb.AlterTableCmd) -> None:
             column = replace(column, default=sequences.next_value(sequence_oids[need.column]))
     attnum = attribute.add_column(cursor, next_oid, relation, column)
     for oid in sequence_oids.values():
-        sequence.own(cursor, relation.database, oid, relation.oid, attnum, identity=bool(column.identity))
+        sequence_owner.own(cursor, relation.database, oid, relation.oid, attnum, identity=bool(column.identity))
     alteration.refresh()
     alteration.stored_columns_changed(relation)
     rewrite_table.fill_added_column(alteration.session, alteration.transaction, alteration.relation, replace(column, attnum=attnum))

@@ -11,7 +11,7 @@ from headgate.catalog.relation import attribute, removal
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import sequence as sequences
 from headgate.catalog.relation.relation import Relation
-from headgate.commands.sequence import alter_sequence, sequence
+from headgate.commands.sequence import alter_sequence, sequence, sequence_owner
 from headgate.commands.table.alteration import Alteration
 from headgate.errors import PostgresError
 from headgate.sql import names
@@ -40,7 +40,7 @@ def add_identity(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     options = [option for option in node.options if option.def_elem.defname not in ("sequence_name", "as")]
     oid = sequence.create(cursor, next_oid, relation.database, relation.namespace_oid, name, relation.owner, column.type_oid, options)
     attribute.set_identity(cursor, relation, column.attnum, node.generated_when)
-    sequence.own(cursor, relation.database, oid, relation.oid, column.attnum, identity=True)
+    sequence_owner.own(cursor, relation.database, oid, relation.oid, column.attnum, identity=True)
 
 
 def change_type(alteration: Alteration, attnum: int, kind: pb.TypeName) -> None:

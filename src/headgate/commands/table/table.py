@@ -32,7 +32,7 @@ from headgate.commands.function import dependant as dependant_functions
 from headgate.commands.partition import partition, partition_constraint, partition_index
 from headgate.commands.query import rendering
 from headgate.commands.result import CommandResult
-from headgate.commands.sequence import sequence
+from headgate.commands.sequence import sequence, sequence_owner
 from headgate.commands.session import Session
 from headgate.commands.table import foreign_key, inheritance, rewrite_table, storage_parameter, table_definition
 from headgate.commands.table import temporary as temporary_tables
@@ -147,7 +147,8 @@ def _store(table: _NewTable, session: Session, transaction: Transaction) -> Rela
     for need in elements.sequences:
         column = relation.column(need.column)
         assert column is not None
-        sequence.own(cursor, context.database, table.sequence_oids[need.column], relation.oid, column.attnum, identity=bool(need.identity))
+        oid = table.sequence_oids[need.column]
+        sequence_owner.own(cursor, context.database, oid, relation.oid, column.attnum, identity=bool(need.identity))
     if table.inherited.parents:
         table.inherited.record(cursor, relation, [check.name for check in elements.checks if check.name])
     if relation.kind == RelationKind.TABLE:
