@@ -27,7 +27,7 @@ from headgate.commands.role import grant, ownership, role, stored_setting
 from headgate.commands.sequence import alter_sequence, sequence
 from headgate.commands.session import Session
 from headgate.commands.subscription import subscription
-from headgate.commands.table import alter_table, create_table_as, index, policy, rename, table
+from headgate.commands.table import alter_table, create_table_as, drop_table, index, policy, rename, table
 from headgate.commands.transaction import read_only
 from headgate.commands.trigger import definition as trigger
 from headgate.commands.type import composite_type, domain, user_type
@@ -184,7 +184,7 @@ BY_OBJECT: dict[str, tuple[str, dict[int, Action]]] = {
     "DropStmt": (
         "remove_type",
         {
-            pb.OBJECT_TABLE: table.drop,
+            pb.OBJECT_TABLE: drop_table.drop,
             pb.OBJECT_INDEX: index.drop,
             pb.OBJECT_POLICY: policy.drop,
             pb.OBJECT_TRIGGER: trigger.drop,

@@ -16,7 +16,7 @@ from headgate.commands.result import CommandResult
 from headgate.commands.role import grant
 from headgate.commands.sequence import sequence
 from headgate.commands.session import Session
-from headgate.commands.table import index, table
+from headgate.commands.table import drop_table, index, table
 from headgate.commands.type import user_type
 from headgate.commands.view import view
 from headgate.errors import PostgresError, not_supported
@@ -77,7 +77,7 @@ def drop(node: pb.DropStmt, session: Session) -> CommandResult:
         going=contents.partitions(transaction.cursor),
         silent=user_type.parts_of_columns(transaction.cursor, session.context.database, columns),
     )
-    table.refuse_replicated(session, [relation for _, relation in contents.relations])
+    drop_table.refuse_replicated(session, [relation for _, relation in contents.relations])
     contents.drop_relations(session)
     if contents.types:
         user_type.drop_all(session, transaction, [row for _, row in contents.types], cascade=True)

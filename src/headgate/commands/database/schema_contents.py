@@ -19,7 +19,7 @@ from headgate.commands import dependency
 from headgate.commands.dependency import Dependant
 from headgate.commands.function import dependant as dependant_functions
 from headgate.commands.session import Session
-from headgate.commands.table import table
+from headgate.commands.table import drop_table
 from headgate.sql import names
 from headgate.types import registry
 
@@ -72,13 +72,13 @@ class SchemaContents:
         return [(1259, oid) for _, relation in self.relations for oid in relations.descendants(cursor, relation.database, relation.oid)]
 
     def drop_relations(self, session: Session) -> None:
-        """Drop the tables, then the other relations. The caller has called `table.refuse_replicated`."""
+        """Drop the tables, then the other relations. The caller has called `drop_table.refuse_replicated`."""
         transaction = session.begin_statement()
         tables = {relation.oid: relation for _, relation in self.relations if relation.kind in TABLE_KINDS}
-        table.drop_all(transaction, [relation for relation in tables.values() if relation.parent not in tables])
+        drop_table.drop_all(transaction, [relation for relation in tables.values() if relation.parent not in tables])
         for _, relation in self.relations:
             if relation.kind not in TABLE_KINDS:
-                table.drop_relation(transaction, relation)
+                drop_table.drop_relation(transaction, relation)
 
 
 def _of(schema: Namespace, objects: Iterable[tuple[Namespace, Object]]) -> list[Object]:

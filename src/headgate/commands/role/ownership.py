@@ -26,7 +26,7 @@ from headgate.commands.function import dependant
 from headgate.commands.publication import publication
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
-from headgate.commands.table import table
+from headgate.commands.table import drop_table
 from headgate.commands.type import user_type
 from headgate.errors import PostgresError
 from headgate.sql import names
@@ -212,10 +212,10 @@ def _drop(session: Session, owned: list[Tie], *, cascade: bool) -> None:
             transaction.catalog.lock_object(tie.catalog, tie.oid)
     subjects = [tie.shown.removeprefix("owner of ") for tie in owned if tie.catalog != "pg_default_acl"]
     dependency.settle(transaction, dependants, subjects, session.notices, cascade=cascade, going=going)
-    table.refuse_replicated(session, tables)
+    drop_table.refuse_replicated(session, tables)
     contents.drop_relations(session)
     for relation in own_relations:
-        table.drop_relation(transaction, relation)
+        drop_table.drop_relation(transaction, relation)
     for function in own_functions:
         functions.drop(cursor, database, function.oid)
     types = {row.oid: row for row in (*own_types, *(row for _, row in contents.types))}

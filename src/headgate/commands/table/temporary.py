@@ -17,6 +17,7 @@ from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import NAMED_KINDS
 from headgate.catalog.session import SessionContext
 from headgate.commands import temporary_schema
+from headgate.commands.table import drop_table
 
 if TYPE_CHECKING:
     from headgate.commands.session import Session
@@ -79,7 +80,5 @@ def _drop_schemas(engine: Engine, database: int, names: list[str]) -> None:
 
 
 def _drop(transaction: Transaction, tables: list[Relation]) -> None:
-    from headgate.commands.table import table
-
     for relation in tables:
-        table.drop_relation(transaction, relation)
+        drop_table.drop_relation(transaction, relation)

@@ -22,7 +22,7 @@ from headgate.commands.function import dependant
 from headgate.commands.query import rendering
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
-from headgate.commands.table import alter_column, table
+from headgate.commands.table import alter_column, drop_table
 from headgate.commands.table.alteration import Alteration
 from headgate.commands.type import enum_label
 from headgate.errors import PostgresError, not_supported
@@ -184,7 +184,7 @@ def drop_all(session: Session, transaction: Transaction, type_rows: Sequence[Typ
     dependency.tell(subjects, lines, session.notices, cascade=cascade)
     for entry in reversed(using):
         entry.drop()
-    table.drop_all(transaction, list(tables.values()))
+    drop_table.drop_all(transaction, list(tables.values()))
     for oid, column in ((oid, column) for oid, column, _ in depending if oid not in tables):
         alteration = Alteration(session, transaction, relations.get(cursor, database, oid))
         if alteration.relation.column(column) is None:  # it was dropped with the column of a parent
