@@ -137,10 +137,9 @@ def send(connection: Connection, source: RowSource, limit: int, formats: Sequenc
 
 def binary_column(texts: pa.Array, described: ResultColumn, encoding: Encoding) -> pa.Array:
     """Convert a text column to the type's binary (send) format."""
-    from headgate.types.binary import binary_record
-    from headgate.types.binary.binary import write_binary
+    from headgate.types.binary.binary import send_record, write_binary
 
     if described.attributes is not None:
-        return binary_record.send(texts, described.attributes, registry.known(), encoding)
+        return send_record(texts, described.attributes, registry.known(), encoding)
     values = read_text(texts, described.type_oid, described.typmod)
     return write_binary(values, described.type_oid, encoding=encoding)

@@ -2,7 +2,7 @@
 
 Called by COPY BINARY, by the pgoutput decoder with ``binary = true``, by the parallel initial copy, and by the server for clients that
 request binary results. A column is a byte buffer with the start and length of each value (-1: NULL), so that values are not split into
-Python objects. `base` implements base types, `binary_record` composite types. Enums and domains follow from their labels and base types.
+Python objects. `base` implements base types. Enums and domains follow from their labels and base types.
 `_SYSTEM_TYPES` are void and vectors, which are otherwise handled as text. Drivers that request all results in binary need them: asyncpg for
 ``SELECT pg_notify(…)``, ADBC for catalogs.
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -26,10 +26,9 @@ from headgate.types import registry as r
 from headgate.types.base.base_type import BaseType, Wire, received_singly, sent_singly
 from headgate.types.base.base_types import BASE_TYPES
 from headgate.types.base.string import TEXT_LIKE
-from headgate.types.binary import binary_record
 from headgate.types.buffers import Bytes, Numbers
 from headgate.types.storage import arrow_type
-from headgate.types.text import array, text
+from headgate.types.text import array, record, text
 
 
 def _type(receive: Callable[[bytes], str], send: Callable[[str], bytes]) -> BaseType:
@@ -84,6 +83,71 @@ def _send_array(value: str, array_type: r.PgType, types: r.TypeRegistry, encodin
     return array.put_together(shape, array_type.element, sent)
 
 
+def _receive_record(wire: Wire, kind: r.PgType, types: r.TypeRegistry) -> pa.StringArray:
+    """Return the text forms of a column of composite values (record_recv).
+
+    Raise 22P03 or 08P01, or 42804 if the fields differ from the type's.
+    """
+    count = len(kind.attributes)
+    starts, lengths = np.zeros((count, len(wire.starts)), np.int64), np.full((count, len(wire.starts)), -1, np.int32)
+    present = np.ones(len(wire.starts), np.bool_) if wire.mask is None else wire.mask
+    data = wire.data.tobytes()
+    for row in np.flatnonzero(present):
+        start, end = int(wire.starts[row]), int(wire.starts[row] + wire.sizes[row])
+        try:
+            _take_apart(data[start:end], start, kind, types, (starts[:, row], lengths[:, row]))
+        except struct.error as error:
+            raise PostgresError("08P01", "insufficient data left in message") from error
+    fields = []
+    for index, attribute in enumerate(kind.attributes):
+        oid, modifier = attribute.type_oid, attribute.typmod
+        values = read_binary(wire.data, starts[index], lengths[index], oid, modifier, registry=types, encoding=wire.encoding)
+        fields.append(text.write_text(values, attribute.type_oid, registry=types))
+    return record.joined(fields, pa.array(present))
+
+
+def _take_apart(raw: bytes, begin: int, kind: r.PgType, types: r.TypeRegistry, places: tuple[np.ndarray, np.ndarray]) -> None:
+    """Record the starts and sizes of the fields of one composite value."""
+    (count,) = struct.unpack_from(">i", raw)
+    if count != len(kind.attributes):
+        raise PostgresError("42804", f"wrong number of columns: {count}, expected {len(kind.attributes)}")
+    offset = 4
+    for index, attribute in enumerate(kind.attributes):
+        oid, size = struct.unpack_from(">Ii", raw, offset)
+        if oid != attribute.type_oid:
+            names = types.format_type(oid), types.format_type(attribute.type_oid)
+            message = f"binary data has type {oid} ({names[0]}) instead of expected {attribute.type_oid} ({names[1]})"
+            raise PostgresError("42804", f"{message} in record column {index + 1}")
+        offset += 8
+        if size < -1 or offset + max(size, 0) > len(raw):
+            raise PostgresError("08P01", "insufficient data left in message")
+        places[0][index], places[1][index] = begin + offset, size
+        offset += max(size, 0)
+    if offset != len(raw):
+        raise PostgresError("08P01", "invalid message format")
+
+
+def send_record(
+    values: pa.StringArray, attributes: Sequence[r.Attribute], types: r.TypeRegistry, encoding: Encoding
+) -> pa.LargeBinaryArray:
+    """Return the binary forms of a column of composite values in normal text form (record_send)."""
+    sent: list[Sequence[bytes | None]] = []
+    for attribute, texts in zip(attributes, record.columns(values, len(attributes)), strict=True):
+        typed = text.read_text(texts, attribute.type_oid, attribute.typmod, registry=types)
+        sent.append(write_binary(typed, attribute.type_oid, attribute.typmod, registry=types, encoding=encoding).to_pylist())
+    return pa.array(
+        [_put_together(attributes, [column[row] for column in sent]) if values[row].is_valid else None for row in range(len(values))],
+        pa.large_binary(),
+    )
+
+
+def _put_together(attributes: Sequence[r.Attribute], items: Sequence[bytes | None]) -> bytes:
+    out = [struct.pack(">i", len(items))]
+    for attribute, item in zip(attributes, items, strict=True):
+        out.append(struct.pack(">Ii", attribute.type_oid, -1 if item is None else len(item)) + (item or b""))
+    return b"".join(out)
+
+
 Lengths = npt.NDArray[np.int32]
 
 
@@ -122,7 +186,7 @@ def _read(wire: Wire, oid: int, typmod: int, types: r.TypeRegistry) -> pa.Array:
             raise _no_form(oid, types)
         return described.receive(wire, typmod)
     if (composite := _composite(oid, types)) is not None:
-        return binary_record.receive(wire, composite, types)
+        return _receive_record(wire, composite, types)
     array_type = _array(oid, types)
     values = [None if raw is None else _receive_array(raw, array_type, types, wire.encoding) for raw in _values(wire)]
     texts = pa.array(values, pa.string())
@@ -174,7 +238,7 @@ def write_binary(
             raise _no_form(oid, types)
         return described.send(array, encoding)
     if (composite := _composite(oid, types)) is not None:
-        return binary_record.send(array, composite.attributes, types, encoding)
+        return send_record(array, composite.attributes, types, encoding)
     array_type = _array(oid, types)
     return pa.array(
         [None if value is None else _send_array(value, array_type, types, encoding) for value in array.to_pylist()], pa.large_binary()
