@@ -12,22 +12,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.commands import privilege
+from headgate.commands.query.planner import Planner
+from headgate.commands.session import Session
 from headgate.errors import PostgresError
 from headgate.types import buffers
 from headgate.types.text.text import write_text
 from headgate.types.text_column import TextSettings
-
-if TYPE_CHECKING:
-    from headgate.commands.query.planner import Planner
-    from headgate.commands.session import Session
-
 
 ROW_TEXT = 64
 """Maximum length in bytes of each value in the DETAIL, as in PostgreSQL."""

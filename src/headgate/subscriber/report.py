@@ -13,30 +13,27 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from headgate.catalog import database as databases
+from headgate.catalog.cursor import CatalogCursor
 from headgate.catalog.replication import origin as origins
 from headgate.catalog.replication import subscription as subscriptions
 from headgate.catalog.replication import subscription_column, subscription_resync
 from headgate.catalog.replication.subscription import COPIED, Subscription, SubscriptionRel, SyncState
 from headgate.catalog.security import role as roles
 from headgate.lsn import Lsn
+from headgate.settings.node import Settings
 from headgate.sql.names import quote_ident
 from headgate.subscriber.advice import LEFT_OUT, NO_PUBLICATION, NO_TABLES, STUCK, Subject, advice, raise_setting
 from headgate.subscriber.apply.apply_worker import BEHIND, ApplyWorker
 from headgate.subscriber.snapshot import CopyReport, FailureReport, LeftOut, OtherType, Problem, SubscriptionReport, Unfilled
 from headgate.subscriber.subscription_statistics import Account, Failure, Known
+from headgate.subscriber.synchronization.initial_copy import InitialCopy
 from headgate.subscriber.synchronization.table_sync import SyncWorker
+from headgate.subscriber.worker import Worker
+from headgate.subscriber.worker_registry import WorkerRegistry
 from headgate.walreceiver.progress import ReceiverPosition
 from headgate.walreceiver.receiver import Limits
-
-if TYPE_CHECKING:
-    from headgate.catalog.cursor import CatalogCursor
-    from headgate.settings.node import Settings
-    from headgate.subscriber.synchronization.initial_copy import InitialCopy
-    from headgate.subscriber.worker import Worker
-    from headgate.subscriber.worker_registry import WorkerRegistry
 
 
 class State(enum.StrEnum):

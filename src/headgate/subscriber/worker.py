@@ -14,12 +14,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from headgate.catalog import database as databases
+from headgate.catalog.cursor import CatalogCursor
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.replication import subscription as subscriptions
 from headgate.catalog.replication import subscription_history
@@ -32,6 +33,7 @@ from headgate.storage.lock import Patience
 from headgate.storage.spark import failure, job_group
 from headgate.storage.transaction.transaction_catalog import StaleDefinitionError
 from headgate.subscriber.apply.evolution import Evolve
+from headgate.subscriber.host import Backend, Commands, Host, MadeDifference
 from headgate.subscriber.rows.conversion import InputSettings
 from headgate.subscriber.rows.leaf_constraints import UniqueChecks
 from headgate.subscriber.rows.row_completion import Factory
@@ -47,10 +49,6 @@ from headgate.walreceiver.receiver import Limits, Receiver, StreamEndError
 from headgate.walreceiver.segment import Segment
 from headgate.walreceiver.spool import Spool
 from headgate.walreceiver.waker import Waker
-
-if TYPE_CHECKING:
-    from headgate.catalog.cursor import CatalogCursor
-    from headgate.subscriber.host import Backend, Commands, Host, MadeDifference
 
 T = TypeVar("T")
 

@@ -17,7 +17,6 @@ examines the plan instead. It accepts fewer queries with a sort, and more with v
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -25,9 +24,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from postgast import pg_query_pb2 as pb
 
+from headgate.catalog.relation.relation import Column, Relation
 from headgate.changes import lookup, succession
 from headgate.changes.succession import Place, PlacedRow
 from headgate.commands import lookup as commands_lookup
+from headgate.commands.open_cursor import OpenCursor
+from headgate.commands.query.planner import Planner
 from headgate.errors import PostgresError, existing, not_supported
 from headgate.expression import builtin
 from headgate.sql import names
@@ -38,11 +40,6 @@ from headgate.types import buffers, registry, sortkey
 from headgate.types.storage import arrow_type
 from headgate.types.text.text import read_text, write_text
 from headgate.types.text_column import TextSettings
-
-if TYPE_CHECKING:
-    from headgate.catalog.relation.relation import Column, Relation
-    from headgate.commands.open_cursor import OpenCursor
-    from headgate.commands.query.planner import Planner
 
 Shown = dict[str, str | None]
 """The values that a cursor shows of a row, as texts by column name."""

@@ -14,13 +14,13 @@ import uuid
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from postgast import pg_query_pb2 as pb
 from pyspark.sql import DataFrame
 
+from headgate.analysis.analyser import Analyser
 from headgate.analysis.from_clause import aliased
 from headgate.analysis.query import ChangesItem, PlanColumn, scope_table
 from headgate.catalog.procedure import OWN_SCHEMA
@@ -45,9 +45,6 @@ from headgate.types import buffers, registry
 from headgate.types.resultset import ResultSet
 from headgate.types.text import record
 from headgate.types.text.text import write_text
-
-if TYPE_CHECKING:
-    from headgate.analysis.analyser import Analyser
 
 NAME = "changes"
 _ARGUMENTS = ("publication", "relation", "from_lsn", "to_lsn")

@@ -21,7 +21,6 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -37,23 +36,21 @@ from headgate.lsn import INVALID, Lsn
 from headgate.pgoutput import message as m
 from headgate.pgoutput.codec import write
 from headgate.pgoutput.outline import scan, starts_of
+from headgate.storage.engine import Engine
 from headgate.storage.lock import Patience
 from headgate.storage.transaction.log import now
 from headgate.storage.transaction.prepared import check_room
 from headgate.subscriber.apply.apply import Applier
 from headgate.subscriber.apply.evolution import Follower
 from headgate.subscriber.apply.stream import AppliedStream
+from headgate.subscriber.host import Host
 from headgate.subscriber.rows import conflict
 from headgate.subscriber.rows.conflict import ApplyPlace
 from headgate.subscriber.rows.conversion import InputSettings
 from headgate.subscriber.rows.table_writer import TableRules
+from headgate.subscriber.worker import Worker
 from headgate.types import text_column
 from headgate.walreceiver.segment import Segment, SegmentPiece
-
-if TYPE_CHECKING:
-    from headgate.storage.engine import Engine
-    from headgate.subscriber.host import Host
-    from headgate.subscriber.worker import Worker
 
 FOLDER = "pg_twophase"
 _HEADER = b"w" + bytes(24)

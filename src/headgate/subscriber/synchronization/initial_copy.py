@@ -23,7 +23,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -49,13 +48,11 @@ from headgate.subscriber.rows import leaf_constraints, partitioned, row_completi
 from headgate.subscriber.rows.relation_map import check_kind, map_columns, shown
 from headgate.subscriber.rows.row_triggers import FiringTriggers
 from headgate.subscriber.synchronization.copy_target import BEGIN, PIECE, REFUSED, CopyTarget, CopyTask, keeps_distinct, lock
+from headgate.subscriber.worker import Worker
 from headgate.walreceiver import answer
 from headgate.walreceiver.answer import PublisherError
 from headgate.walreceiver.connection import CreatedSlot, PublisherConnection, literal, prefixed
 from headgate.walreceiver.remote import RemoteRelation, copy_command, fetch_relation
-
-if TYPE_CHECKING:
-    from headgate.subscriber.worker import Worker
 
 _log = logging.getLogger("headgate.subscriber")
 

@@ -8,13 +8,15 @@ an earlier part of the statement has written (`unwritten`).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from postgast import pg_query_pb2 as pb
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from headgate.analysis.analyser import Analyser
 from headgate.analysis.query import PlanColumn
 from headgate.catalog.relation import inheritance
+from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import TABLE_KINDS
 from headgate.commands import lookup
 from headgate.commands.query.clause import system_relation
@@ -28,12 +30,6 @@ from headgate.storage.row_store import RowPart
 from headgate.storage.spark import exchange
 from headgate.types.registry import FIRST_USER_OID
 from headgate.types.resultset import ResultSet
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from headgate.analysis.analyser import Analyser
-    from headgate.catalog.relation.relation import Relation
 
 
 def freeze(planner: Planner, clause: pb.WithClause, statement: ParseNode) -> None:

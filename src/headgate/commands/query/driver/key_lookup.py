@@ -14,11 +14,14 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import DataFrame
 
+from headgate.analysis.query import PlanColumn
+from headgate.catalog.relation.relation import Column, Relation
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.changes import lookup
 from headgate.commands.query.driver import values_list
@@ -46,19 +49,13 @@ from headgate.expression.node import (
 from headgate.sql.parser import ParseNode, anded
 from headgate.sql.parser import walk as walk_tree
 from headgate.storage.delta.delta_table import FILE, ROW
+from headgate.storage.delta.table_state import TableState
 from headgate.storage.spark.local_relation import in_one_piece
 from headgate.storage.write import columns as spark_columns
 from headgate.types import buffers, registry
 from headgate.types.storage import arrow_type
 from headgate.types.text import array as arrays
 from headgate.types.text.text import read_text
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from headgate.analysis.query import PlanColumn
-    from headgate.catalog.relation.relation import Column, Relation
-    from headgate.storage.delta.table_state import TableState
 
 MOST = 1000
 """Maximum number of keys per statement."""

@@ -10,12 +10,12 @@ import contextlib
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.types import LongType, StructField, StructType
 
 from headgate import interruption
+from headgate.analysis.query import PlanColumn
 from headgate.catalog.relation.relation import Column
 from headgate.commands.query import row_by_row
 from headgate.commands.query.driver import computation
@@ -29,9 +29,6 @@ from headgate.storage.spark.local_relation import local_frame
 from headgate.types import buffers, registry
 from headgate.types.storage import spark_type
 from headgate.types.text.text import read_text
-
-if TYPE_CHECKING:
-    from headgate.analysis.query import PlanColumn
 
 _CHECK_EVERY = 1_000
 """Number of values between two checks for a cancel."""
