@@ -61,6 +61,8 @@ def test_values_and_errors_equal_postgresqls(postgres: Server, expressions: list
     [
         ("NULL::boolean AND false", "f"), ("NULL::boolean AND true", None), ("NULL::boolean OR true", "t"), ("NULL::boolean OR false", None),
         ("NOT NULL::boolean", None), ("false AND 1 / 0 = 1", "f"), ("-7 / 2", "-3"), ("-7 % 2", "-1"),
+        ("coalesce(NULL, 3, 1 / 0)", "3"), ("coalesce(NULL::int, NULL)", None), ("CASE WHEN NULL THEN 1 / 0 WHEN 2 > 1 THEN 5 END", "5"),
+        ("CASE WHEN false THEN 1 END", None), ("'a' || 5", "a5"), ("(1 > 0) || 'a'", "truea"), ("'a' || NULL::int", None),
     ],
 )  # fmt: skip
 def test_null_and_signs_are_computed_as_in_postgresql(text: str, value: str | None) -> None:

@@ -1,9 +1,12 @@
 """Compile a bound expression to a Python function of its parameters, for the loops of functions, which evaluate it millions of times.
 
 `compiled` returns a function with PostgreSQL's result for integers, booleans and texts that are compared or concatenated. It returns None
-for any other expression, which the caller evaluates otherwise (`columnwise`, the catalogs, Spark). Called by `commands.function.host`.
+for any other expression, which the caller evaluates otherwise (`columnwise`, the catalogs, Spark). Called by
+`commands.function.simple_expression`, and by `commands.query.row_evaluator` for expressions without parameters.
 
-    AND   a NULL and no false: NULL     OR   a NULL and no true: NULL     any other operator or function here: NULL if an argument is
+    AND        a NULL and no false: NULL          OR   a NULL and no true: NULL
+    COALESCE   the first value that is not NULL   CASE   the result of the first condition that is true; no other result is computed
+    any other operator or function here: NULL if an argument is
 """
 
 from __future__ import annotations
@@ -45,6 +48,7 @@ _ARITHMETIC = {"pl": operator.add, "mi": operator.sub, "mul": operator.mul, "div
 def _functions() -> dict[str, Callable[..., object]]:
     """Return the implementations of the built-in functions that are supported here, by their key (prosrc)."""
     table: dict[str, Callable[..., object]] = {"texteq": operator.eq, "textne": operator.ne, "textcat": operator.add}
+    table["textanycat/25,2776"] = table["anytextcat/2776,25"] = lambda left, right: _shown(left) + _shown(right)
     pairs = {
         "int2": (15, 15), "int4": (31, 31), "int8": (63, 63), "int24": (15, 31), "int42": (31, 15), "int48": (31, 63), "int84": (63, 31),
     }  # fmt: skip
@@ -56,6 +60,11 @@ def _functions() -> dict[str, Callable[..., object]]:
     table["int48"] = table["i2toi4"] = lambda value: value
     table["int84"] = _within(lambda value: value, 31)
     return table
+
+
+def _shown(value: object) -> str:
+    """Return a value as a cast to text prints it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _within(compute: Callable[..., int], bits: int) -> Callable[..., int]:
@@ -111,6 +120,10 @@ def compiled(expression: n.Expression) -> Scalar | None:
             return None if inner is None else lambda values: (inner(values) is None) is is_null
         case n.BoolExpr(kind=kind, args=args):
             return _connect(kind, args)
+        case n.Coalesce(args=args):
+            return _coalesce(args)
+        case n.Case(arg=None):
+            return _case(expression)
         case _:
             return None
 
@@ -135,6 +148,22 @@ def _call(key: str, args: Sequence[n.Expression]) -> Scalar | None:
         return None if first is None or second is None else compute(first, second)
 
     return two
+
+
+def _coalesce(args: Sequence[n.Expression]) -> Scalar | None:
+    parts = [part for part in map(compiled, args) if part is not None]
+    if len(parts) < len(args):
+        return None
+    return lambda values: next((value for part in parts if (value := part(values)) is not None), None)
+
+
+def _case(node: n.Case) -> Scalar | None:
+    conditions, results = ([part for part in map(compiled, nodes) if part is not None] for nodes in (node.conditions, node.results))
+    default = compiled(node.default)
+    if default is None or len(conditions) < len(node.conditions) or len(results) < len(node.results):
+        return None
+    branches = list(zip(conditions, results, strict=True))
+    return lambda values: next((result for condition, result in branches if condition(values)), default)(values)
 
 
 def _connect(kind: n.BoolKind, args: Sequence[n.Expression]) -> Scalar | None:

@@ -19,7 +19,7 @@ import pyarrow as pa
 from headgate.catalog.layout import macros
 from headgate.commands.query.catalog.query import translated
 from headgate.errors import PostgresError, not_supported
-from headgate.expression import builtin, columnwise, rewriting
+from headgate.expression import builtin, columnwise, rewriting, scalar
 from headgate.expression import node as n
 from headgate.expression.binding import indirection
 from headgate.expression.binding.coercion import is_length_coercion
@@ -121,6 +121,9 @@ class RowEvaluator:
         if self._called is not None and isinstance(node, FuncExpr) and (value := self._called(node)) is not None:
             return value
         kind = node.type
+        compute = scalar.compiled(node)
+        if compute is not None:
+            return Const(type=kind, value=scalar.printed(compute([])))
         function = _function(node)
         missing = any(isinstance(child, Const) and child.value is None for child in node.children())
         if function is not None and missing and builtin.function(function).strict:
