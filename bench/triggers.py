@@ -36,6 +36,10 @@ CASES = (
         "a trigger that queries a table", "BEFORE INSERT OR UPDATE",
         "SELECT m.name INTO NEW.name FROM public.mapping m WHERE m.id = NEW.id % 10; RETURN NEW;", 300,
     ),
+    Case(
+        "a trigger that updates another table", "AFTER INSERT OR UPDATE",
+        "UPDATE public.mapping SET name = 'last ' || NEW.id WHERE id = NEW.id % 10; RETURN NULL;", 300,
+    ),
 )  # fmt: skip
 
 
