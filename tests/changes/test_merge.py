@@ -15,7 +15,8 @@ from headgate.catalog.relation.relation import Index
 from headgate.changes import lookup
 from headgate.changes import merge as merge_module
 from headgate.changes.merge import FEW_CHANGES, Merged, merge
-from headgate.storage import feed, rows, write
+from headgate.storage import feed, write
+from headgate.storage.delta import rows
 from headgate.storage.engine import Engine
 from headgate.storage.transaction.transaction import Transaction
 from headgate.storage.write import arrow_row

@@ -19,7 +19,7 @@ from headgate.commands.copy import copy_lines
 from headgate.commands.copy.copy_lines import RowEncoder
 from headgate.commands.copy.copy_option import CopyOptions
 from headgate.settings.encoding import Encoding
-from headgate.storage import rows as stored_rows
+from headgate.storage.delta import rows as stored_rows
 from headgate.storage.delta.table_state import TableState
 from headgate.storage.engine import Engine
 from headgate.storage.spark.failure import from_spark

@@ -26,8 +26,7 @@ from headgate.errors import PostgresError
 from headgate.storage.delta import deletion_vector, delta_log, file_action, fsync
 from headgate.storage.location import data_location, directory_owner
 from headgate.storage.location.data_location import DataPath
-from headgate.storage.location.table_folders import TableFolders
-from headgate.storage.lock import Key
+from headgate.storage.location.table_folders import Key, TableFolders
 from headgate.storage.transaction import prepared
 from headgate.storage.transaction.log import TransactionLog
 

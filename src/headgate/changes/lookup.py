@@ -31,8 +31,8 @@ from duckdb.func import FunctionNullHandling, PythonUDFType
 from numpy.typing import NDArray
 
 from headgate.catalog.relation.relation import Relation
-from headgate.storage import rows as stored_rows
 from headgate.storage.delta import deletion_vector, file_action, file_statistics, parquet
+from headgate.storage.delta import rows as stored_rows
 from headgate.storage.delta.table_folder import TableFolder
 from headgate.storage.delta.table_state import TableState
 from headgate.storage.location import data_location

@@ -13,7 +13,7 @@ from headgate.catalog import physical, unique
 from headgate.catalog.physical import rows
 from headgate.check.finding import Finding, error
 from headgate.check.subject import Subject
-from headgate.storage.lock import Key
+from headgate.storage.location.table_folders import Key
 
 _MEND = "restore the catalog from a backup, or drop and make the object again"
 

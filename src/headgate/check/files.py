@@ -25,7 +25,7 @@ from headgate.storage.delta.deletion_vector import DeletionVector
 from headgate.storage.delta.file_action import Action
 from headgate.storage.location import data_location
 from headgate.storage.location.data_location import DataPath
-from headgate.storage.lock import Key
+from headgate.storage.location.table_folders import Key
 from headgate.storage.transaction.log import TableWrite
 
 THREADS = 4

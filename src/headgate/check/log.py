@@ -21,7 +21,7 @@ from headgate.storage import lost_commits
 from headgate.storage.delta import delta_log, file_action
 from headgate.storage.delta.commit_mark import marked_with, transaction_mark, undone_to
 from headgate.storage.location import data_location
-from headgate.storage.lock import Key
+from headgate.storage.location.table_folders import Key
 from headgate.storage.transaction import intent as intents
 from headgate.storage.transaction import prepared
 

@@ -21,7 +21,7 @@ from headgate.storage import inventory, lost_commits
 from headgate.storage.delta import delta_log, file_action
 from headgate.storage.location import data_location, directory_owner, lease
 from headgate.storage.location.data_location import DataPath
-from headgate.storage.lock import Key
+from headgate.storage.location.table_folders import Key
 from headgate.storage.transaction import intent as intents
 
 _STAGED = re.compile(r"(?:_change_data/)?(?:\w{2}/)?(?:(?:part|cdc)-[^/]*\.parquet|deletion_vector_[^/]*\.bin)\Z")

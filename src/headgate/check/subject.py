@@ -28,7 +28,7 @@ from headgate.storage.delta import delta_log
 from headgate.storage.delta.file_action import Action
 from headgate.storage.engine import Engine
 from headgate.storage.location.data_location import DataPath
-from headgate.storage.lock import Key
+from headgate.storage.location.table_folders import Key
 from headgate.storage.spark.application import spark_session
 from headgate.storage.transaction.log import TableVersion
 from headgate.storage.transaction.transaction import Transaction

@@ -44,8 +44,8 @@ from headgate.publisher import gate
 from headgate.publisher.decoded import DecodedChanges
 from headgate.publisher.published import Published, PublishedAction, identity_columns, named, published
 from headgate.storage import feed
+from headgate.storage.delta.rows import RowGroup
 from headgate.storage.engine import Engine
-from headgate.storage.rows import RowGroup
 from headgate.storage.write import arrow_row
 
 _log = logging.getLogger("headgate.publisher")

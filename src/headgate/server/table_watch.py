@@ -22,7 +22,7 @@ from headgate.storage.delta.visible_state import Visible
 from headgate.storage.engine import READING, Engine
 from headgate.storage.location import data_location, directory_owner
 from headgate.storage.location.data_location import DataPath
-from headgate.storage.lock import Key
+from headgate.storage.location.table_folders import Key
 from headgate.supervision import Periodic
 
 LOOK_SECONDS = 10.0

@@ -41,7 +41,7 @@ from headgate.storage.delta import delta_checkpoint, delta_log, file_action
 from headgate.storage.location import data_location
 from headgate.storage.location.data_location import DataPath
 from headgate.storage.location.object_store.store import StoredFile
-from headgate.storage.lock import Key
+from headgate.storage.location.table_folders import Key
 from headgate.storage.spark.internals import java_memory
 from headgate.storage.transaction import recorded_batch
 

@@ -45,8 +45,8 @@ from headgate.storage.location import data_location, directory_owner
 from headgate.storage.location.data_location import DataPath
 from headgate.storage.location.disk_reserve import Reserve
 from headgate.storage.location.lease import Lease
-from headgate.storage.location.table_folders import TableFolders
-from headgate.storage.lock import Key, TableLocks
+from headgate.storage.location.table_folders import Key, TableFolders
+from headgate.storage.lock import TableLocks
 from headgate.storage.spark import result_spool
 from headgate.storage.spark.application.spark_session import is_cluster
 from headgate.storage.spark.column_name import quoted

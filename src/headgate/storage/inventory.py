@@ -18,8 +18,7 @@ from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.storage.delta import delta_log
 from headgate.storage.delta.table_state import TableState
 from headgate.storage.location.data_location import DataPath
-from headgate.storage.location.table_folders import OWN, TableFolders
-from headgate.storage.lock import Key
+from headgate.storage.location.table_folders import OWN, Key, TableFolders
 from headgate.storage.transaction.log import TableVersion
 
 

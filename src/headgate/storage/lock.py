@@ -38,10 +38,9 @@ from typing import NamedTuple
 from headgate.catalog.hold import Hold
 from headgate.catalog.unique import CatalogKey
 from headgate.errors import PostgresError
+from headgate.storage.location.table_folders import Key
 from headgate.storage.statistics import Statistics
 
-Key = tuple[int, int]
-"""(database, relation)"""
 Keys = Mapping[int, AbstractSet[Hashable]]
 """The keys of rows by unique index (oid), in a form that is equal for equal values. A row with a NULL in its key has none."""
 

@@ -24,7 +24,7 @@ from headgate.storage.delta import delta_log
 from headgate.storage.delta.commit_mark import marked_with, transaction_of, undone_to
 from headgate.storage.location import data_location
 from headgate.storage.location.data_location import DataPath
-from headgate.storage.lock import Key
+from headgate.storage.location.table_folders import Key
 
 if TYPE_CHECKING:
     from headgate.storage.engine import Engine

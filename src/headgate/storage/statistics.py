@@ -9,12 +9,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from headgate.storage.lock import Key
-    from headgate.storage.transaction.log import TableWrite
-    from headgate.storage.transaction.staged import StagedTable
+from headgate.storage.location.table_folders import Key
 
 
 @dataclass(frozen=True)
@@ -36,23 +32,6 @@ class TableCounts:
 
     def __add__(self, other: TableCounts) -> TableCounts:
         return TableCounts(self.inserted + other.inserted, self.updated + other.updated, self.deleted + other.deleted)
-
-
-def table_counts(staged: StagedTable, writes: Sequence[TableWrite]) -> TableCounts:
-    """Return the counts of a transaction's changes to a table, from its log of writes.
-
-    Files of added rows are inserts. Change files have two rows for an update and one for an insert or a delete. The growth of the table
-    tells inserts from deletes.
-    """
-    changes = sum(write.changes for write in writes)
-    files = [file for write in writes for file in write.files or ()]
-    added = sum(file.rows for file in files if not file.paired)
-    updated = max(sum(file.rows for file in files if file.paired) - (changes - added), 0)
-    inserted = added
-    if (changed := changes - added - updated) and not staged.emptied:
-        grown = staged.growth
-        inserted = min(max((changes - updated + grown) // 2, added), added + changed)
-    return TableCounts(inserted, updated, changes - updated - inserted)
 
 
 @dataclass

@@ -29,11 +29,9 @@ from headgate.storage.delta.file_action import Action
 from headgate.storage.delta.table_folder import TableFolder
 from headgate.storage.delta.table_state import TableState
 from headgate.storage.location import data_location
-from headgate.storage.location.data_location import DataPath
 from headgate.storage.spark.column_name import quoted
 from headgate.storage.spark.internals.query_plan import most_rows
 from headgate.storage.spark.persisted import persisted
-from headgate.storage.transaction.log import WrittenFile
 from headgate.types import buffers
 from headgate.types.storage import arrow_type, spark_type
 
@@ -283,21 +281,6 @@ def _change_table(
 
 def _concat(old: pa.StructArray, new: pa.StructArray) -> pa.StructArray:
     return pa.concat_arrays([old, new.cast(old.type)])
-
-
-def files_of(table: DataPath, actions: Sequence[Action], rows: pa.Table | None) -> tuple[WrittenFile, ...]:
-    """Return the files that hold a write's changes, in the order of the changes: its change files if there are any.
-
-    `rows`: the change rows of a change file that is not written yet.
-    """
-    change_files = sorted((action["cdc"] for action in actions if "cdc" in action), key=file_action.order)
-    if change_files:
-        counts = [rows.num_rows if rows is not None else parquet.rows_of(table / unquote(file["path"])) for file in change_files]
-        return tuple(WrittenFile(file["path"], file["size"], count, paired=True) for file, count in zip(change_files, counts, strict=True))
-    added = sorted(
-        (action["add"] for action in actions if "add" in action and action["add"].get("dataChange", True)), key=file_action.order
-    )
-    return tuple(WrittenFile(file["path"], file["size"], file_action.records(file), paired=False) for file in added)
 
 
 def copy_changes(table: DeltaTable, add: Action, kind: str) -> Action:

@@ -19,8 +19,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from headgate.commands.copy.copy_option import CopyOptions
-from headgate.storage import rows
-from headgate.storage.delta import file_action
+from headgate.storage.delta import file_action, rows
 from headgate.storage.delta.table_folder import TableFolder
 from headgate.storage.delta.table_state import TableState
 from headgate.storage.location.data_location import DataPath

@@ -21,19 +21,21 @@ from headgate.storage.delta import array_column
 from headgate.storage.delta.delta_log import PLACEHOLDER, check_names, needs_mapping, protocol_of
 from headgate.storage.delta.file_action import Action
 from headgate.storage.delta.table_state import ALTERED, VECTORS, TableState
-from headgate.storage.transaction.staged import StagedTable
 
 _ID, _PHYSICAL = "delta.columnMapping.id", "delta.columnMapping.physicalName"
 _MODE = "delta.columnMapping.mode"
 
 
-def actions(staged: StagedTable, old: Relation, new: Relation, retyped: str | None, *, may_map: bool, as_lists: bool) -> list[Action]:
+def actions(
+    state: TableState, version: int, old: Relation, new: Relation, retyped: str | None, *, may_map: bool, as_lists: bool
+) -> list[Action]:
     """Return the metadata and protocol actions that turn a table of `old` into one of `new` (columns matched by attnum).
 
     The column `retyped` gets its new type under a new name in the files, which are still to be written. Raise 0A000 if column mapping must
-    be enabled and `may_map` (column_mapping) is off. `as_lists`: new array columns are Delta arrays (array_storage).
+    be enabled and `may_map` (column_mapping) is off. `version`: the version that will have the actions. `as_lists`: new array columns are
+    Delta arrays (array_storage).
     """
-    metadata: Action = dict(staged.state.metadata)
+    metadata: Action = dict(state.metadata)
     fields = json.loads(metadata["schemaString"])["fields"]
     configuration = dict(metadata.get("configuration") or {})
     numbers = {column.name: column.attnum for column in old.columns}
@@ -53,8 +55,8 @@ def actions(staged: StagedTable, old: Relation, new: Relation, retyped: str | No
     schema = {"type": "struct", "fields": new_fields}
     check_names(StructType.fromJson(schema))
     metadata["schemaString"] = json.dumps(schema)
-    metadata["configuration"] = configuration | settings | {ALTERED: str(staged.base.version + 1)}
-    return [{"metaData": metadata}, {"protocol": _features(staged.state.protocol, metadata["schemaString"], mapped=mapped)}]
+    metadata["configuration"] = configuration | settings | {ALTERED: str(version)}
+    return [{"metaData": metadata}, {"protocol": _features(state.protocol, metadata["schemaString"], mapped=mapped)}]
 
 
 def mapping_is_off(relation: Relation) -> PostgresError:

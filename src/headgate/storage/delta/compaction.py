@@ -46,7 +46,7 @@ from headgate.storage.delta.file_action import Action
 from headgate.storage.delta.table_state import TableState
 from headgate.storage.location import data_location
 from headgate.storage.location.data_location import DataPath
-from headgate.storage.lock import Key
+from headgate.storage.location.table_folders import Key
 from headgate.supervision import Supervised
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from headgate.failpoint import Step, step
 from headgate.storage.delta import delta_log, fsync, parquet
 from headgate.storage.delta.delta_table import DeltaTable
 from headgate.storage.location.data_location import DataPath
-from headgate.storage.lock import Key
+from headgate.storage.location.table_folders import Key
 
 if TYPE_CHECKING:
     from headgate.storage.engine import Engine

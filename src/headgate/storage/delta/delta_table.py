@@ -21,8 +21,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from headgate.errors import PostgresError
-from headgate.storage import rows
-from headgate.storage.delta import alteration, array_column, checkpoint_file, delta_log, file_action, parquet
+from headgate.storage.delta import alteration, array_column, checkpoint_file, delta_log, file_action, parquet, rows
 from headgate.storage.delta.commit_mark import marked_with, transaction_of
 from headgate.storage.delta.file_action import Action, records
 from headgate.storage.delta.internals.log_cache import Delta

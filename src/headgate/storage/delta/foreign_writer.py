@@ -43,7 +43,7 @@ from headgate.storage.delta.file_action import Action
 from headgate.storage.delta.table_state import TableState
 from headgate.storage.location import data_location
 from headgate.storage.location.data_location import DataPath
-from headgate.storage.lock import Key
+from headgate.storage.location.table_folders import Key
 from headgate.storage.spark.column_name import quoted
 from headgate.storage.spark.persisted import persisted
 from headgate.storage.write import CHANGE, columns

@@ -20,7 +20,7 @@ from headgate.storage.delta import file_action, fsync
 from headgate.storage.delta.table_state import TableState
 from headgate.storage.engine import Engine
 from headgate.storage.location.data_location import DataPath
-from headgate.storage.lock import Key
+from headgate.storage.location.table_folders import Key
 from headgate.storage.transaction.intent import Intent
 from headgate.storage.transaction.log import EntryKind, OriginProgress, TableWrite
 from headgate.storage.transaction.own_locks import OwnLocks

@@ -17,7 +17,8 @@ from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.errors import PostgresError
 from headgate.storage.engine import Engine
-from headgate.storage.lock import Key, Keys
+from headgate.storage.location.table_folders import Key
+from headgate.storage.lock import Keys
 from headgate.storage.transaction.own_locks import OwnLocks
 from headgate.storage.transaction.pending_rows import PendingRows
 from headgate.storage.transaction.snapshot import Snapshot

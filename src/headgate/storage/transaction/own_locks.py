@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from headgate.catalog.hold import Hold
 from headgate.catalog.unique import CatalogKey
-from headgate.storage.lock import Key, Keys, TableLocks
+from headgate.storage.location.table_folders import Key
+from headgate.storage.lock import Keys, TableLocks
 
 
 class OwnLocks:

@@ -28,7 +28,7 @@ from headgate.lsn import Lsn
 from headgate.storage import write
 from headgate.storage.delta.table_state import TableState
 from headgate.storage.engine import Engine
-from headgate.storage.lock import Key
+from headgate.storage.location.table_folders import Key
 from headgate.storage.transaction.staging import Staging
 from headgate.storage.write import SMALL_BYTES, SMALL_ROWS
 

@@ -18,7 +18,7 @@ from headgate.lsn import Lsn
 from headgate.storage.delta.table_state import TableState
 from headgate.storage.delta.visible_state import Visible
 from headgate.storage.engine import Engine
-from headgate.storage.lock import Key
+from headgate.storage.location.table_folders import Key
 from headgate.storage.transaction.staged import StagedTable
 
 if TYPE_CHECKING:

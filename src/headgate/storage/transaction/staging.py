@@ -25,6 +25,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from urllib.parse import unquote
 
 import pyarrow as pa
 
@@ -38,8 +39,8 @@ from headgate.storage.delta.table_state import TableState
 from headgate.storage.engine import Engine
 from headgate.storage.location import data_location
 from headgate.storage.location.data_location import DataPath
-from headgate.storage.lock import Key
-from headgate.storage.statistics import TableCounts, table_counts
+from headgate.storage.location.table_folders import Key
+from headgate.storage.statistics import TableCounts
 from headgate.storage.transaction.log import Emitted, TableWrite, WriteKind, WrittenFile
 from headgate.storage.transaction.snapshot import Snapshot
 from headgate.storage.transaction.staged import StagedTable
@@ -192,7 +193,7 @@ class Staging:
         for table_write in self.writes:
             if table_write.kind == "write":
                 writes.setdefault(table_write.relation, []).append(table_write)
-        return {key: table_counts(staged, writes[key[1]]) for key, staged in self.kept().items() if key[1] in writes}
+        return {key: _table_counts(staged, writes[key[1]]) for key, staged in self.kept().items() if key[1] in writes}
 
     # staging
 
@@ -232,7 +233,7 @@ class Staging:
         named = [action[name] for action in actions for name in ("add", "cdc") if name in action and kind == "write"]
         size = sum(file["size"] for file in named if not file_action.is_kept(file))
         physical = {name: stored for name, stored in staged.state.physical.items() if stored != name} or None
-        files = write.files_of(self._engine.path(key), actions, rows) if kind == "write" else ()
+        files = _files_of(self._engine.path(key), actions, rows) if kind == "write" else ()
         if rows is not None:
             self.held.add(len(self.writes), rows, self._engine.definitions if position is None else None)
         self.note(key[1], kind, staged.base.version + 1, changes, statement, options, size, position, files, physical)
@@ -308,3 +309,35 @@ class Staging:
         """Remove the files that were written and are not in `files_to_keep`. Cleaning removes those that cannot be removed now."""
         for key, files in self.files.items():
             data_location.forsake(files - files_to_keep.get(key, set()))
+
+
+def _table_counts(staged: StagedTable, writes: Sequence[TableWrite]) -> TableCounts:
+    """Return the counts of a transaction's changes to a table, from its log of writes.
+
+    Files of added rows are inserts. Change files have two rows for an update and one for an insert or a delete. The growth of the table
+    tells inserts from deletes.
+    """
+    changes = sum(write.changes for write in writes)
+    files = [file for write in writes for file in write.files or ()]
+    added = sum(file.rows for file in files if not file.paired)
+    updated = max(sum(file.rows for file in files if file.paired) - (changes - added), 0)
+    inserted = added
+    if (changed := changes - added - updated) and not staged.emptied:
+        grown = staged.growth
+        inserted = min(max((changes - updated + grown) // 2, added), added + changed)
+    return TableCounts(inserted, updated, changes - updated - inserted)
+
+
+def _files_of(table: DataPath, actions: Sequence[Action], rows: pa.Table | None) -> tuple[WrittenFile, ...]:
+    """Return the files that hold a write's changes, in the order of the changes: its change files if there are any.
+
+    `rows`: the change rows of a change file that is not written yet.
+    """
+    change_files = sorted((action["cdc"] for action in actions if "cdc" in action), key=file_action.order)
+    if change_files:
+        counts = [rows.num_rows if rows is not None else parquet.rows_of(table / unquote(file["path"])) for file in change_files]
+        return tuple(WrittenFile(file["path"], file["size"], count, paired=True) for file, count in zip(change_files, counts, strict=True))
+    added = sorted(
+        (action["add"] for action in actions if "add" in action and action["add"].get("dataChange", True)), key=file_action.order
+    )
+    return tuple(WrittenFile(file["path"], file["size"], file_action.records(file), paired=False) for file in added)

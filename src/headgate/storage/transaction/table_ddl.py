@@ -18,7 +18,7 @@ from headgate.storage.delta import alteration, copy_on_write, delta_log, externa
 from headgate.storage.delta.file_action import Action
 from headgate.storage.engine import Engine
 from headgate.storage.location import data_location
-from headgate.storage.lock import Key
+from headgate.storage.location.table_folders import Key
 from headgate.storage.spark.column_name import quoted
 from headgate.storage.transaction.held_tables import HeldTables
 from headgate.storage.transaction.staged import StagedTable
@@ -115,8 +115,8 @@ class TableDdl:
         return result.changes
 
     def _alter(self, key: Key, old: Relation, new: Relation, retyped: str | None = None) -> list[Action]:
-        may_map, as_lists = self._may_map(old), self._as_lists(old)
-        return alteration.actions(self._staging.staged(key), old, new, retyped, may_map=may_map, as_lists=as_lists)
+        staged, may_map, as_lists = self._staging.staged(key), self._may_map(old), self._as_lists(old)
+        return alteration.actions(staged.state, staged.base.version + 1, old, new, retyped, may_map=may_map, as_lists=as_lists)
 
     def _as_lists(self, relation: Relation) -> bool:
         return (relation.option("array_storage") or self._engine.array_storage).lower() == "array"

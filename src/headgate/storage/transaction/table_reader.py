@@ -26,7 +26,7 @@ from headgate.storage.delta.delta_table import FILE, PLACE, ROW, DeltaTable
 from headgate.storage.delta.file_action import Action
 from headgate.storage.delta.table_state import TableState
 from headgate.storage.engine import Engine
-from headgate.storage.lock import Key
+from headgate.storage.location.table_folders import Key
 from headgate.storage.partitioned import PartitionedTable
 from headgate.storage.spark.column_name import quoted
 from headgate.storage.spark.local_relation import in_one_piece, local_frame

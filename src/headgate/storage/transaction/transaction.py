@@ -50,7 +50,8 @@ from headgate.storage.delta.foreign_writer import Difference
 from headgate.storage.delta.table_state import TableState
 from headgate.storage.engine import Engine
 from headgate.storage.location.data_location import DataPath
-from headgate.storage.lock import Key, Keys
+from headgate.storage.location.table_folders import Key
+from headgate.storage.lock import Keys
 from headgate.storage.partitioned import PartitionedTable
 from headgate.storage.transaction.ending import Ending, Handed
 from headgate.storage.transaction.held_tables import HeldTables

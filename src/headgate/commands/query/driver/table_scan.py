@@ -20,8 +20,8 @@ from headgate.expression.implementation.implementation import NotColumnwise
 from headgate.expression.node import ColumnRef, Const, Expression, OpExpr, conjuncts, walk
 from headgate.storage.delta import file_action, file_statistics
 from headgate.storage.delta.delta_table import FILE, ROW
+from headgate.storage.delta.rows import RowGroup
 from headgate.storage.delta.table_state import TableState
-from headgate.storage.rows import RowGroup
 from headgate.storage.write import arrow_row
 from headgate.types import registry
 from headgate.types.text.text import read_text

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headgate.storage.delta import array_column, deletion_vector, file_action, parquet
+from headgate.storage.delta.kept_files import KeptFiles
 from headgate.storage.delta.table_state import TableState
-from headgate.storage.kept_files import KeptFiles
 from headgate.storage.location import data_location
 from headgate.storage.location.data_location import DataPath
 from headgate.storage.spark.internals import arrow_schema
