@@ -12,6 +12,7 @@ from tests.storage.tables import DATABASE, INT8, TEXT, change, contents, made, r
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.changes import lookup
 from headgate.storage import feed
+from headgate.storage.compactor import Compactor
 from headgate.storage.delta import compaction
 from headgate.storage.engine import Engine
 from headgate.storage.spark.failure import from_spark
@@ -124,7 +125,7 @@ def test_small_files_of_several_writers_are_compacted(engine: Engine, monkeypatc
     for number in range(4, 8):
         written(engine, ARRAYS, (number, *NULLS[1:]))
 
-    engine.compactor.run_due()
+    Compactor(engine).look()
     expected = [FIRST, *[(number, *NULLS[1:]) for number in range(2, 8)], (9, "{5}", "{z}", None, None)]
     assert contents(engine, ARRAYS) == expected
     assert lists(engine, ARRAYS) == {1: LISTS[1], **dict.fromkeys(range(2, 8), LISTS[2]), 9: {"n": [5], "t": ["z"]}}

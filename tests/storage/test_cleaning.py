@@ -13,6 +13,7 @@ from tests.storage.test_recovery import again
 from headgate.lsn import Lsn
 from headgate.storage import feed
 from headgate.storage.cleaning import Cleaner, forget_versions
+from headgate.storage.compactor import Compactor
 from headgate.storage.delta import delta_log
 from headgate.storage.delta.delta_checkpoint import DeltaCheckpoints
 from headgate.storage.engine import Engine
@@ -126,7 +127,7 @@ def add(engine: Engine, numbers: range) -> None:
         writer = engine.begin(DATABASE)
         writer.append(A, rows(A, (number, "x")))
         writer.commit()
-        engine.compactor.run_due()
+        Compactor(engine).look()
 
 
 def checkpointed(engine: Engine) -> int:

@@ -12,7 +12,8 @@ from tests.storage.tables import DATABASE, INT8, TEXT, change, contents, made, r
 from headgate import failpoint
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Relation
-from headgate.storage import cleaning, feed
+from headgate.storage import cleaning, compactor, feed
+from headgate.storage.compactor import Compactor
 from headgate.storage.delta import compaction, delta_log, file_action
 from headgate.storage.engine import Engine
 
@@ -78,7 +79,7 @@ def test_many_small_commits_leave_few_files_the_same_rows_and_every_change(engin
             change(writer, A, "id = 4")
         writer.commit()
 
-    engine.compactor.run_due()
+    Compactor(engine).look()
 
     assert files(engine, A) < compaction.MOST
     expected = [(number, "changed" if number == 3 else "new") for number in range(compaction.MOST + 8) if number != 4]
@@ -95,7 +96,7 @@ def test_many_small_commits_leave_few_files_the_same_rows_and_every_change(engin
 
 def test_rows_changed_after_a_compaction_are_found_in_the_new_file(engine: Engine) -> None:
     table = grown(engine, 20101, compaction.MOST + 1)
-    engine.compactor.run_due()
+    Compactor(engine).look()
     assert files(engine, table) == 1
 
     writer = engine.begin(DATABASE)
@@ -117,7 +118,7 @@ def test_concurrent_removal_of_a_file_loses_no_row_and_leaves_no_file(engine: En
             writer.commit()
 
     before_the_lock(monkeypatch, change_once)
-    engine.compactor.run_due()
+    Compactor(engine).look()
 
     assert contents(engine, table) == sorted(
         [(number, "faster" if number == 7 else "new") for number in range(compaction.MOST + 8) if number != 8], key=repr
@@ -137,7 +138,7 @@ def test_rows_deleted_while_a_file_is_rewritten_are_deleted_in_the_new_file(engi
         delete(engine, table, next(turns))
 
     before_the_lock(monkeypatch, delete_more)
-    engine.compactor.run_due()
+    Compactor(engine).look()
 
     [file] = engine.visible[DATABASE, table.oid].state.files.values()
     remaining = [number for number in range(200) if number % 3 and number not in (1, 5, 50) and number <= 190]
@@ -168,7 +169,7 @@ def test_rows_that_another_writer_restores_while_a_file_is_rewritten_stay(engine
 
     monkeypatch.setattr(relations, "find", lambda *_: table)
     before_the_lock(monkeypatch, restore_once)
-    engine.compactor.run_due()
+    Compactor(engine).look()
 
     assert contents(engine, table) == sorted([(number, "new") for number in range(200)], key=repr)
     assert unnamed_files(engine, table) == []
@@ -181,7 +182,7 @@ def test_file_that_is_emptied_while_it_is_rewritten_is_removed(engine: Engine, m
     turns = iter(["id < 100"])
     before_the_lock(monkeypatch, lambda: [delete(engine, table, condition) for condition in turns] and None)
 
-    engine.compactor.run_due()
+    Compactor(engine).look()
 
     assert files(engine, table) == 0
     assert unnamed_files(engine, table) == []
@@ -195,7 +196,7 @@ def test_file_is_rewritten_if_more_than_a_fifth_of_its_rows_is_deleted(
     table = made(engine, relation(20111 + deleted, f"fifth{deleted}", id=INT8, v=TEXT), *[(number, "new") for number in range(200)])
     delete(engine, table, f"id < {deleted}")
 
-    engine.compactor.run_due()
+    Compactor(engine).look()
 
     [file] = engine.visible[DATABASE, table.oid].state.files.values()
     assert file_action.records(file) == (200 - deleted if is_rewritten else 200)
@@ -204,7 +205,7 @@ def test_file_is_rewritten_if_more_than_a_fifth_of_its_rows_is_deleted(
 
 def test_writers_that_are_always_faster_wait_once(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     table = grown(engine, 20103, compaction.MOST + 8)
-    victims = iter(range(compaction.ATTEMPTS))
+    victims = iter(range(compactor.ATTEMPTS))
 
     def delete_one() -> None:
         for victim in victims:
@@ -214,9 +215,9 @@ def test_writers_that_are_always_faster_wait_once(engine: Engine, monkeypatch: p
             return
 
     before_the_lock(monkeypatch, delete_one)
-    engine.compactor.run_due()
+    Compactor(engine).look()
 
-    assert contents(engine, table) == sorted([(number, "new") for number in range(compaction.ATTEMPTS, compaction.MOST + 8)], key=repr)
+    assert contents(engine, table) == sorted([(number, "new") for number in range(compactor.ATTEMPTS, compaction.MOST + 8)], key=repr)
     assert files(engine, table) == 1
 
 
@@ -227,24 +228,24 @@ def test_compaction_waits_for_a_transaction_that_reads_as_of_its_begin(engine: E
         transaction.isolate(None, serializable=True)
     assert len(transaction.reader.frame(table).toArrow()) == compaction.MOST
 
-    engine.compactor.run_due()
+    Compactor(engine).look()
 
     assert files(engine, table) == compaction.MOST
     change(transaction, table, "id = 1", v="'changed'")
     transaction.commit()
-    engine.compactor.run_due()
+    Compactor(engine).look()
     assert files(engine, table) == 1
     assert (1, "changed") in contents(engine, table)
 
 
 def test_compaction_does_not_wait_for_a_long_transaction(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     table = grown(engine, 20105)
-    monkeypatch.setattr(compaction, "LONG_SECONDS", 0.0)
+    monkeypatch.setattr(compactor, "LONG_SECONDS", 0.0)
     transaction = engine.begin(DATABASE)
     with engine.isolation.noted(transaction):
         transaction.isolate(None, serializable=False)
 
-    engine.compactor.run_due()
+    Compactor(engine).look()
 
     assert files(engine, table) == 1
     assert len(transaction.reader.frame(table).toArrow()) == compaction.MOST
@@ -253,25 +254,26 @@ def test_compaction_does_not_wait_for_a_long_transaction(engine: Engine, monkeyp
 
 def test_table_whose_lock_is_held_is_compacted_later(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     table = grown(engine, 20106)
-    monkeypatch.setattr(compaction, "LOCK_SECONDS", 0.05)
+    monkeypatch.setattr(compactor, "LOCK_SECONDS", 0.05)
     writer = engine.begin(DATABASE)
     writer.lock(table)
 
-    engine.compactor.run_due()
+    worker = Compactor(engine)
+    worker.look()
 
     assert files(engine, table) == compaction.MOST
     writer.rollback()
-    engine.compactor.run_due()
+    worker.look()
     assert files(engine, table) == 1
 
 
 def test_failing_compaction_is_an_obstacle_until_it_succeeds(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     table = grown(engine, 20108)
-    monkeypatch.setattr(compaction, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(compactor, "RETRY_SECONDS", 0.0)
     failpoint.arm("compaction before=error")
-    obstacles = []
+    worker, obstacles = Compactor(engine), []
     for _ in range(3):
-        engine.compactor.run_due()
+        worker.look()
         obstacles.append([(work, subject) for work, subject, _ in engine.obstacles.all()])
     failpoint.arm("")
 
@@ -288,6 +290,6 @@ def test_dropped_table_is_not_compacted(engine: Engine, monkeypatch: pytest.Monk
         writer.commit()
 
     before_the_lock(monkeypatch, drop)
-    engine.compactor.run_due()
+    Compactor(engine).look()
 
     assert (DATABASE, table.oid) not in engine.visible

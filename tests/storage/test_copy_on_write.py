@@ -13,6 +13,7 @@ from tests.storage.tables import DATABASE, INT4, INT8, TEXT, change, contents, m
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.errors import PostgresError
 from headgate.storage import feed, write
+from headgate.storage.compactor import Compactor
 from headgate.storage.delta import compaction, copy_on_write, delta_log, parquet
 from headgate.storage.engine import Engine
 from headgate.storage.location import data_location
@@ -181,7 +182,7 @@ def test_small_files_are_compacted_without_deletion_vectors(engine: Engine, monk
         writer.append(PLAIN, rows(PLAIN, (number, "x")))
         change(writer, PLAIN, f"id = {number - 1}", v="'y'")
         writer.commit()
-    engine.compactor.run_due()
+    Compactor(engine).look()
     assert len(engine.table((DATABASE, PLAIN.oid)).state().files) < 8
     assert contents(engine, PLAIN) == plainly(engine, PLAIN) == [*[(number, "y") for number in range(7)], (7, "x")]
 

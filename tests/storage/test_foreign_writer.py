@@ -20,6 +20,7 @@ from headgate.errors import PostgresError
 from headgate.failpoint import Step
 from headgate.lsn import Lsn
 from headgate.storage import feed
+from headgate.storage.compactor import Compactor
 from headgate.storage.delta import compaction, delta_log, foreign_writer, fsync, parquet
 from headgate.storage.delta.commit_mark import transaction_mark
 from headgate.storage.engine import Engine
@@ -83,8 +84,7 @@ def test_timestamps_that_another_writer_stores_as_int96_are_in_utc(engine: Engin
         assert sorted((row["id"], row["z"]) for row in stored["old"].to_pylist()) == moments[3:5]
     transaction.rollback()
     monkeypatch.setattr(compaction, "MOST", 2)
-    engine.compactor.committed([(DATABASE, z.oid)])
-    engine.compactor.run_due()
+    Compactor(engine).look()
     assert contents(engine, z) == sorted(moments, key=repr)
     [added] = engine.visible[DATABASE, z.oid].state.files.values()
     assert '"z":"1970-01-01T00:06:39.000Z"' in added["stats"]
@@ -109,8 +109,7 @@ def test_files_with_other_arrow_types_are_read_and_compacted(engine: Engine, mon
         assert sorted((row["id"], row["v"]) for row in stored["old"].to_pylist()) == expected[::30]
     transaction.rollback()
     monkeypatch.setattr(compaction, "MOST", 2)
-    engine.compactor.committed([key])
-    engine.compactor.run_due()
+    Compactor(engine).look()
     assert len(engine.visible[key].state.files) == 1
     assert contents(engine, A) == sorted(expected, key=repr)
 

@@ -125,6 +125,7 @@ class Node(NodeState):
                 self._on_ready(acl.role_name(cursor, BOOTSTRAP_SUPERUSER))
 
     def _open_parts(self) -> None:
+        from headgate.storage.compactor import Compactor
         from headgate.storage.log_table import LogTable
         from headgate.storage.spark.application import cluster
 
@@ -151,7 +152,8 @@ class Node(NodeState):
         self.log_watch = LogWatch(self.engine.log)
         self.log_watch.start()
         self.engine.foreign.thread.start()
-        self.engine.compactor.start()
+        self.compactor = Compactor(self.engine)
+        self.compactor.start()
         self.log_table = LogTable(self.engine)
         self.engine.listed = lambda: self.log_table.written  # must be set before any cleaning, as above
         self.log_table.start()
@@ -163,7 +165,7 @@ class Node(NodeState):
         self.launcher.start()
         self.scrape = self._scrape()
         threads: list[Supervised | None] = [
-            self.log_table, self.engine.foreign.thread, self.engine.compactor, self.listener.thread, self.log_watch, *self._watches(),
+            self.log_table, self.engine.foreign.thread, self.compactor, self.listener.thread, self.log_watch, *self._watches(),
             self.launcher.thread, self.scrape, jvm_watch, None if self.cluster is None else self.cluster.thread,
         ]  # fmt: skip
         self.threads = [thread for thread in threads if thread is not None]
@@ -296,7 +298,7 @@ class Node(NodeState):
         for thread in self._watches():
             thread.stop()
         self.engine.foreign.thread.stop()
-        self.engine.compactor.stop()
+        self.compactor.stop()
         self.log_table.stop()
         self.slots.persist_all()
         kept_statistics.keep(self)

@@ -35,7 +35,6 @@ from headgate.failpoint import Step, step
 from headgate.lsn import Lsn
 from headgate.storage import inventory, lost_commits
 from headgate.storage.delta import delta_checkpoint, delta_log
-from headgate.storage.delta.compaction import Compactor
 from headgate.storage.delta.delta_table import DeltaTable
 from headgate.storage.delta.foreign_writer import ForeignWriters, Recovered
 from headgate.storage.delta.internals.log_cache import Delta
@@ -114,7 +113,6 @@ class Engine:
         self.intents = Intents(self)
         self.prepared = PreparedTransactions(self)
         self.foreign = ForeignWriters(self)
-        self.compactor = Compactor(self)
         self.isolation = Isolation()
         self.oldest_needed: Callable[[int | None], Lsn] = lambda database: self.log.end
         """Returns the LSN from which on slots and exported snapshots still need the log. Set by the node."""

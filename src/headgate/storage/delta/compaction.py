@@ -1,58 +1,26 @@
-"""Background rewriting of a table's files: many small ones into one, and those with many deleted rows without them.
+"""The rewriting of a table's files: many small ones into one, and those with many deleted rows without them.
 
-The engine has one `Compactor`. A commit passes the changed tables to it (`committed`). Its thread, or a caller of `run_due`, examines
-them. If a table has `MOST` small files, or a larger file in which more than `DEAD_SHARE` of the rows are deleted, the live rows are written
-to new files in one Delta commit of `dataChange` false and one log entry that names the version but no write. No stream sees it:
-the changes are in the files of the versions before, which stay on disk.
-
-    chosen      the files of the visible version; a transaction keeps cleaning from removing them
-    rewritten   their live rows are in new files that no version names; writers continue
-    locked      the table's lock is held; rows that were deleted meanwhile are marked as deleted in the new files (`Rewritten.actions`).
-                If a file was removed, rows were restored or a column changed meanwhile, the new files are removed, and it starts
-                again
-    committed   the next version names the new files
-
-Example: file A has the rows 0 to 9, of which 2 and 5 are deleted. The new file B has A's rows 0 1 3 4 6 7 8 9. If a writer deletes A's
-row 6 before the lock is acquired, B is committed with a deletion vector of row 4.
-
-Invariant: no commit waits while rows are read and written, except after `ATTEMPTS` in which writers were faster: then the lock is
-acquired first. Rows are read and written in pieces, so memory does not grow with the files. A failure is logged and does not affect
-commits: the table keeps its files for longer. A transaction that reads as of its begin (REPEATABLE READ) cannot change rows that have moved
-since, and would get 40001 although no other transaction has changed them. So a compaction waits until no such transaction is younger than
-`LONG_SECONDS`.
+The functions read and write files, and commit nothing. Called by `compactor` for the files of a visible version, by `staging` for those
+that a transaction has written, and by `log_table`. A table needs it if it has `MOST` small files, or a larger file in which more than
+`DEAD_SHARE` of the rows are deleted. Rows are read and written in pieces, so memory does not grow with the files.
 """
 
 from __future__ import annotations
 
-import functools
 import itertools
-import logging
-import threading
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
 
-from headgate.errors import PostgresError, disk_full
-from headgate.failpoint import Step, step
 from headgate.storage.delta import deletion_vector, file_action, parquet
 from headgate.storage.delta.deletion_vector import DeletionVector
 from headgate.storage.delta.delta_table import DeltaTable
 from headgate.storage.delta.file_action import Action
 from headgate.storage.delta.table_state import TableState
 from headgate.storage.location import data_location
-from headgate.storage.location.data_location import DataPath
-from headgate.storage.location.table_folders import Key
-from headgate.supervision import Supervised
-
-if TYPE_CHECKING:
-    from headgate.storage.engine import Engine
-
-_log = logging.getLogger("headgate.storage")
 
 MOST = 32
 """Number of small files from which on they are rewritten."""
@@ -66,139 +34,14 @@ DEAD_SHARE = 0.2
 """A larger file is rewritten if more than this share of its rows is deleted."""
 REWRITTEN_BYTES = 256 << 20
 """After this many bytes of larger files, the rest of a table waits for the next turn."""
-ATTEMPTS = 3
-"""Number of attempts in which writers may be faster before the lock is acquired first."""
-LOCK_SECONDS = 1.0
-"""Lock timeout in seconds for a table."""
-LONG_SECONDS = 60.0
-"""Age in seconds from which on a compaction does not wait for a transaction that reads as of its begin."""
-REST_SECONDS = 0.5
-"""Pause in seconds of the thread between two checks."""
-RETRY_SECONDS = 10.0
-"""Time in seconds after which a table that could not be compacted is retried, whether it has grown since or not."""
 
 
-class Compactor(Supervised):
-    """The compaction of one engine's tables, and its thread (see the module)."""
-
-    def __init__(self, engine: Engine) -> None:
-        super().__init__("compactor", self._compact_due, patience=30)
-        self._engine = engine
-        self._due: dict[Key, None] = {}
-        self._failed: set[Key] = set()
-        self._retry_at = 0.0
-        self._is_due = threading.Condition()
-
-    def stop(self) -> None:
-        """End the thread after the table that it is processing."""
-        self.stopping.set()
-        with self._is_due:
-            self._is_due.notify_all()
-        super().stop()
-
-    def committed(self, keys: Iterable[Key]) -> None:
-        """Note those of the tables that may need it. The thread examines tables with many files, so that commits cost the same."""
-        visible = self._engine.visible
-        changed = [key for key in keys if (visible_state := visible.get(key)) is not None and _may_need(visible_state.state)]
-        if changed:
-            with self._is_due:
-                self._due |= dict.fromkeys(changed)
-                self._is_due.notify_all()
-
-    def run_due(self) -> None:
-        """Process each noted table once. Note a table again if a transaction blocks it."""
-        self._retry()
-        with self._is_due:
-            due, self._due = list(self._due), {}
-        for key in due:
-            if self.stopping.is_set():
-                return
-            try:
-                _compact(self._engine, key)
-                self._engine.obstacles.clear("compacting", key)
-            except PostgresError as error:
-                if error.sqlstate == "55P03":
-                    self.committed([key])
-                else:
-                    _log.warning("could not compact relation %d: %s", key[1], error.message)
-                    self._note_failure(key, error.message)
-            except Exception as error:  # noqa: BLE001 (a failure must not affect the other tables)
-                full = disk_full(error)
-                _log.warning("could not compact relation %d: %s", key[1], full or error, exc_info=None if full else error)
-                self._note_failure(key, str(full or error))
-
-    def _note_failure(self, key: Key, text: str) -> None:
-        self._engine.obstacles.note("compacting", key, text)
-        if not self._failed:
-            self._retry_at = time.monotonic() + RETRY_SECONDS
-        self._failed.add(key)
-
-    def _retry(self) -> None:
-        """Note failed tables again, if it is time. Clear the obstacle of those that no longer need compaction."""
-        if not self._failed or time.monotonic() < self._retry_at:
-            return
-        failed, self._failed = self._failed, set()
-        self.committed(failed)
-        for key in failed - self._due.keys():
-            self._engine.obstacles.clear("compacting", key)
-
-    def _compact_due(self) -> None:
-        while not self.stopping.wait(REST_SECONDS):
-            with self._is_due:
-                self._is_due.wait_for(lambda: self._due or self.stopping.is_set(), REST_SECONDS if self._failed else None)
-            self.run_due()
-
-
-def _may_need(state: TableState) -> bool:
+def may_need(state: TableState) -> bool:
+    """Return whether a table may need it, without a look at the size of its files."""
     return len(state.files) >= MOST or any(map(file_action.dead, state.files.values()))
 
 
-def _compact(engine: Engine, key: Key) -> None:
-    """Rewrite files of a table if it is time. Raise 55P03 if another transaction blocks it."""
-    shown = engine.visible.get(key)
-    if shown is None or not _files_to_rewrite(shown.state):
-        return
-    for attempt in range(ATTEMPTS + 1):
-        if _attempt(engine, key, lock_first=attempt == ATTEMPTS):
-            return
-
-
-def _attempt(engine: Engine, key: Key, *, lock_first: bool) -> bool:
-    """Rewrite files of a table if it is time. Return False if a writer was faster."""
-    table, new_files = engine.table(key), set[DataPath]()
-    transaction = engine.begin(key[0])  # from now on nothing that it reads is removed
-    lock = functools.partial(engine.locks.acquire, key, transaction.xid, lock_timeout=LOCK_SECONDS, beside_claims=True)
-    try:
-        if lock_first:
-            lock()
-        shown = engine.visible.get(key)
-        if shown is None or not (chosen := _files_to_rewrite(shown.state)):
-            return True
-        with step(Step.COMPACTION):
-            rewritten = rewrite(table, shown.state, chosen)
-            new_files.update(file_action.files_made(table.path, rewritten.actions()))
-            lock()
-            current = engine.visible.get(key)
-            if current is None:
-                return True  # it was dropped
-            if not _still_there(table, shown.state, current.state, chosen):
-                return False
-            actions = rewritten.actions(current.state)
-            new_files.update(file_action.files_made(table.path, actions))
-            transaction.replace_files(key, actions)
-            new_files -= set(file_action.files_made(table.path, actions))  # owned by the transaction from now on
-            with engine.isolation.lock:
-                if engine.isolation.youngest() < LONG_SECONDS:
-                    raise PostgresError("55P03", "a transaction reads as of its begin")
-                transaction.commit()
-        engine.statistics.compacted(len(chosen))
-    finally:
-        data_location.forsake(new_files)
-        transaction.rollback()
-    return True
-
-
-def _still_there(table: DeltaTable, before: TableState, now: TableState, chosen: list[Action]) -> bool:
+def still_there(table: DeltaTable, before: TableState, now: TableState, chosen: list[Action]) -> bool:
     """Return whether the table still has the files and the same columns. More of their rows may be deleted, but none restored."""
     if now.schema != before.schema or now.physical != before.physical:
         return False
@@ -213,7 +56,7 @@ def _has_deleted(table: DeltaTable, now: Action, before: Action) -> bool:
     return bool(np.isin(deletion_vector.read(table.path, then), deletion_vector.read(table.path, current)).all())
 
 
-def _files_to_rewrite(state: TableState) -> list[Action]:
+def files_to_rewrite(state: TableState) -> list[Action]:
     """Return the `add` actions of the files to rewrite now: enough small ones, otherwise larger ones with many deleted rows."""
     small = small_files(state)
     return small if len(small) >= MOST else _sparse_files(state)

@@ -178,8 +178,6 @@ class Ending:
                 engine.forget(key)
             if staging.dropped - staging.created:
                 engine.clean()
-            if staging.writes:
-                engine.compactor.committed(staging.tables.keys() - staging.dropped)
 
     @step(Step.SYNC)
     def _sync(self, intent: Intent) -> None:

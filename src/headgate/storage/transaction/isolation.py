@@ -1,7 +1,7 @@
 """The state that running transactions see: the time of their snapshots, and the catalog keys that were committed since.
 
 The engine has one `Isolation` and one `CommittedKeys`. `Isolation` has the sessions' transactions that read as of their begin (REPEATABLE
-READ, SERIALIZABLE). A session takes such a snapshot inside `noted`. `compaction` holds `lock` from its query for the youngest
+READ, SERIALIZABLE). A session takes such a snapshot inside `noted`. `compactor` holds `lock` from its query for the youngest
 snapshot until it has committed. Invariant: no session takes a snapshot in between. A thread that needs both acquires `lock` before the
 commit lock. Transactions that never write (comparison, check, backup) are not noted.
 """

@@ -256,7 +256,7 @@ class Transaction:
         self.staging.complete[history.oid] = relation.oid
 
     def replace_files(self, key: Key, actions: Sequence[Action]) -> None:
-        """Stage file actions that change no rows (`compaction`). The caller holds the table's lock."""
+        """Stage file actions that change no rows (`compactor`). The caller holds the table's lock."""
         self.staging.stage(key, actions)
 
     def rewrite(self, relation: Relation, changed: DataFrame | pa.Table, *, is_kept: bool = False) -> int:
