@@ -42,11 +42,11 @@ def test_keys_that_all_running_transactions_see_are_dropped(engine: Engine) -> N
     running = engine.begin(DATABASE)
     for name in ("m", "o", "p"):
         commit_key(name)
-    assert [claimed for claimed, _ in engine.committed_keys._made] == [key("m"), key("o"), key("p")]
+    assert [claimed for claimed, _ in engine.running.committed_keys._made] == [key("m"), key("o"), key("p")]
     running.rollback()
     commit_key("q")
     commit_key("r")
-    assert [claimed for claimed, _ in engine.committed_keys._made] == [key("r")]
+    assert [claimed for claimed, _ in engine.running.committed_keys._made] == [key("r")]
 
 
 def test_use_is_new_to_a_transaction_that_drops_the_object_and_not_to_other_users() -> None:

@@ -132,7 +132,7 @@ class Cleaner:
         if limit <= first or delta_checkpoint.newest(path, limit) <= first or (key not in self._anew and not self._read_anew(key)):
             return
         checkpoint, running = self._anew[key]
-        if running & self._engine.running():
+        if running & self._engine.running.ids():
             return
         del self._anew[key]
         upto = delta_checkpoint.newest(path, min(checkpoint, limit))
@@ -155,7 +155,7 @@ class Cleaner:
         try:
             engine.locks.acquire(key, transaction.xid, lock_timeout=LOCK_SECONDS, beside_claims=True)
             checkpoint = engine.read_anew(key)
-            self._anew[key] = checkpoint, engine.running() - {id(transaction)}
+            self._anew[key] = checkpoint, engine.running.ids() - {id(transaction)}
         except PostgresError as error:
             if error.sqlstate != "55P03":
                 raise
@@ -205,7 +205,7 @@ class Cleaner:
         """Remove old files that no version names, left by a killed process or a failed Spark job."""
         newest, table = self._engine.visible[key].version, self._engine.table(key)
         # a staged file belongs to a transaction that is running, prepared, or being undone
-        oldest = min(before, self._engine.oldest_begin() - CLOCK_SECONDS)
+        oldest = min(before, self._engine.running.oldest_time() - CLOCK_SECONDS)
         has_aged = self._youngest.get(key, oldest) < oldest
         if newest < self._looked.get(key, -LOOK_VERSIONS) + LOOK_VERSIONS and not has_aged and not table.has_failed:
             return

@@ -18,8 +18,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,9 +26,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headgate.catalog.hold import Hold
 from headgate.catalog.relation import relation as relations
-from headgate.catalog.unique import CatalogKey
 from headgate.errors import PostgresError
 from headgate.failpoint import Step, step
 from headgate.lsn import Lsn
@@ -51,9 +48,10 @@ from headgate.storage.spark.application.spark_session import is_cluster
 from headgate.storage.spark.column_name import quoted
 from headgate.storage.statistics import Statistics
 from headgate.storage.transaction.intent import Intents
-from headgate.storage.transaction.isolation import CommittedKeys, Isolation
+from headgate.storage.transaction.isolation import Isolation
 from headgate.storage.transaction.log import Emitted, EntryKind, TableVersion, TableWrite, TransactionLog
 from headgate.storage.transaction.prepared import PreparedTransactions
+from headgate.storage.transaction.running import RunningTransactions
 from headgate.storage.write import columns
 from headgate.supervision import Obstacles
 
@@ -65,8 +63,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("headgate.storage")
 
-_OF_TYPES = ("pg_type_", "pg_enum_", "pg_namespace_")
-"""Prefixes of the keys of the catalogs that define the types and their names."""
 READING = "reading"
 """The work whose obstacles are tables that cannot be read."""
 _UNREADABLE = ("XX001", "58P01")
@@ -102,12 +98,8 @@ class Engine:
         self.commit_lock = self.log.commit_lock
         self.serial_lock = threading.RLock()
         """Held by a serializable transaction from its last check to its commit."""
-        self.definitions = 0
-        """Number of catalog changes committed. A plan made at the same number still has current definitions."""
-        self.committed_keys = CommittedKeys()
+        self.running = RunningTransactions(catalog, self.log)
         self._tables: dict[Key, DeltaTable] = {}
-        self._active: dict[int, tuple[Lsn, int, float]] = {}
-        """Running transactions: the log's end, `definitions` and the time at their begin."""
         self._registry = threading.Lock()
         self.visible: Mapping[Key, Visible] = {}
         self.intents = Intents(self)
@@ -210,22 +202,6 @@ class Engine:
         """Return the directory of a relation's Delta table."""
         return self.folders.path(key)
 
-    def sizes(self) -> Iterator[tuple[int, int, int, int]]:
-        """Yield the disk usage of the relations: (database, relation, bytes of data files, bytes with Delta's log)."""
-        sizes: dict[Key, tuple[int, int]] = {}
-        for file in data_location.below(self.base):
-            database, _, name = file.name.partition("/")
-            relation, _, name = name.partition("/")
-            if database.isdigit() and relation.isdigit():
-                data, total = sizes.get((int(database), int(relation)), (0, 0))
-                logged = name.startswith("_delta_log/")
-                sizes[int(database), int(relation)] = data + (0 if logged else file.size), total + file.size
-        for key, path in self.folders.external():
-            files = list(data_location.below(path))
-            sizes[key] = sum(file.size for file in files if not file.name.startswith("_delta_log/")), sum(file.size for file in files)
-        for key, (data, total) in sizes.items():
-            yield *key, data, total
-
     def table(self, key: Key) -> DeltaTable:
         with self._registry:
             table = self._tables.get(key)
@@ -259,16 +235,6 @@ class Engine:
         version = self.visible[key].state.version
         self.table(key).forget()
         return delta_log.newest_checkpoint(self.path(key), version)
-
-    def running(self) -> frozenset[int]:
-        """Return the running transactions as numbers. A number may be reused after its transaction has ended."""
-        with self._registry:
-            return frozenset(self._active)
-
-    def oldest_begin(self) -> float:
-        """Return when the oldest running transaction began, or the current time if none runs."""
-        with self._registry:
-            return min([*(began for *_, began in self._active.values()), time.time()])
 
     def set_aside(self, key: Key) -> DataPath:
         """Move a table's directory that the log does not name out of the way. Return its new path."""
@@ -322,30 +288,17 @@ class Engine:
         from headgate.storage.transaction.transaction import Transaction
 
         transaction = Transaction(self, database)
-        with self._registry:
-            self._active[id(transaction)] = self.log.end, self.definitions, time.time()
+        self.running.begin(transaction)
         return transaction
 
     def ended(self, transaction: object) -> None:
         """Unregister a transaction that has ended, so that the versions that only it could read may be removed."""
-        with self._registry:
-            self._active.pop(id(transaction), None)
+        self.running.ended(transaction)
         self.isolation.ended(transaction)
-
-    def redefined(self, held: Mapping[CatalogKey, Hold]) -> None:
-        """Note a commit that changed the catalog and held these keys. Call under the commit lock."""
-        self.definitions += 1
-        if any(key.constraint.startswith(_OF_TYPES) and hold > Hold.USE for key, hold in held.items()):
-            self.catalog.types_changed()  # before the commit lock is released, or another session keeps the old types
-        with self._registry:
-            oldest = min([*(seen for _, seen, _ in self._active.values()), self.definitions])
-        self.committed_keys.note(held, self.definitions, oldest)
 
     def oldest(self, database: int | None = None) -> Lsn:
         """Return the LSN from which on slots (of one database, or of all), exported snapshots and running transactions can read."""
-        with self._registry:
-            running = min([*(end for end, *_ in self._active.values()), self.log.end])
-        return min(running, self.oldest_needed(database))
+        return min(self.running.oldest_end(), self.oldest_needed(database))
 
     def claim_removal(self, database: int | None = None) -> Lsn:
         """Return `oldest` for a removal of everything before it. From now on, `oldest_readable` is not before it."""

@@ -61,7 +61,7 @@ def providers(node: NodeState, session: ClientSession) -> Mapping[str, Provider]
         "pg_stat_ssl": partial(_ssl, node, session),
         "pg_stat_gssapi": partial(_gssapi, node, session),
         "pg_prepared_xacts": partial(_prepared_transactions, node),
-        "relation_sizes": node.engine.sizes,
+        "relation_sizes": node.engine.folders.sizes,
         "blockers": partial(_blockers, node),
         "pg_stat_subscription": partial(subscriptions, node),
         "pg_stat_subscription_rel": partial(_subscription_tables, node),

@@ -12,6 +12,7 @@ tables of transactions that did not commit, and gives their folders back (`relea
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from headgate.errors import PostgresError
@@ -66,6 +67,22 @@ class TableFolders:
 
     def external(self) -> list[tuple[Key, DataPath]]:
         return [(key, path) for key, (path, _) in list(self._external.items())]
+
+    def sizes(self) -> Iterator[tuple[int, int, int, int]]:
+        """Yield the disk usage of the tables: (database, relation, bytes of data files, bytes with Delta's log)."""
+        sizes: dict[Key, tuple[int, int]] = {}
+        for file in data_location.below(self._base):
+            database, _, name = file.name.partition("/")
+            relation, _, name = name.partition("/")
+            if database.isdigit() and relation.isdigit():
+                data, total = sizes.get((int(database), int(relation)), (0, 0))
+                logged = name.startswith("_delta_log/")
+                sizes[int(database), int(relation)] = data + (0 if logged else file.size), total + file.size
+        for key, path in self.external():
+            files = list(data_location.below(path))
+            sizes[key] = sum(file.size for file in files if not file.name.startswith("_delta_log/")), sum(file.size for file in files)
+        for key, (data, total) in sizes.items():
+            yield *key, data, total
 
     def named_in(self, text: str) -> Key | None:
         """Return the table of the first file that a message names, or None if it names no file of a table."""

@@ -109,7 +109,7 @@ class Ending:
                 return
             with step(Step.DEFINITION):
                 self._catalog.commit()
-            self._engine.redefined(self._locks.catalog_keys)
+            self._engine.running.redefined(self._locks.catalog_keys)
 
     @contextlib.contextmanager
     def in_series(self, *, prepares: bool = False) -> Iterator[None]:
@@ -144,7 +144,7 @@ class Ending:
                     self._catalog.commit()
                 engine.publish(states, self._staging.dropped)
                 if intent.catalog:
-                    engine.redefined(self._locks.catalog_keys)
+                    engine.running.redefined(self._locks.catalog_keys)
                 engine.log.append(entry)
         except BaseException:
             if changed:

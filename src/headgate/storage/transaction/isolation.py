@@ -1,9 +1,9 @@
 """The state that running transactions see: the time of their snapshots, and the catalog keys that were committed since.
 
-The engine has one `Isolation` and one `CommittedKeys`. `Isolation` has the sessions' transactions that read as of their begin (REPEATABLE
-READ, SERIALIZABLE). A session takes such a snapshot inside `noted`. `compactor` holds `lock` from its query for the youngest
-snapshot until it has committed. Invariant: no session takes a snapshot in between. A thread that needs both acquires `lock` before the
-commit lock. Transactions that never write (comparison, check, backup) are not noted.
+The engine has one `Isolation`, and one `CommittedKeys` in `running`. `Isolation` has the sessions' transactions that read as of their
+begin (REPEATABLE READ, SERIALIZABLE). A session takes such a snapshot inside `noted`. `compactor` holds `lock` from its query for the
+youngest snapshot until it has committed. Invariant: no session takes a snapshot in between. A thread that needs both acquires `lock`
+before the commit lock. Transactions that never write (comparison, check, backup) are not noted.
 """
 
 from __future__ import annotations
@@ -45,8 +45,9 @@ class CommittedKeys:
     """The state number with which each hold of a key was last committed, the oldest first.
 
     Commits note their holds (`catalog.hold`) under the commit lock, with the number of the catalog state that they create
-    (`Engine.definitions`). A transaction whose catalog has an earlier state cannot see their changes. Entries that all running transactions
-    see are removed. For each key and hold only the last commit is kept: creating thousands of tables in a schema is one use of the schema.
+    (`RunningTransactions.definitions`). A transaction whose catalog has an earlier state cannot see their changes. Entries that all
+    running transactions see are removed. For each key and hold only the last commit is kept: creating thousands of tables in a schema is
+    one use of the schema.
     """
 
     def __init__(self) -> None:

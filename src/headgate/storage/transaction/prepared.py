@@ -201,7 +201,7 @@ class PreparedTransactions:
                     )
                     engine.publish(states, set(prepared.dropped))
                     if prepared.catalog:
-                        engine.redefined(prepared.catalog_keys)
+                        engine.running.redefined(prepared.catalog_keys)
                     engine.log.append(entry)
             except BaseException:
                 if changed:

@@ -235,7 +235,7 @@ class Staging:
         physical = {name: stored for name, stored in staged.state.physical.items() if stored != name} or None
         files = _files_of(self._engine.path(key), actions, rows) if kind == "write" else ()
         if rows is not None:
-            self.held.add(len(self.writes), rows, self._engine.definitions if position is None else None)
+            self.held.add(len(self.writes), rows, self._engine.running.definitions if position is None else None)
         self.note(key[1], kind, staged.base.version + 1, changes, statement, options, size, position, files, physical)
 
     def note(

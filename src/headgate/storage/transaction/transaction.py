@@ -78,7 +78,7 @@ class Transaction:
     def __init__(self, engine: Engine, database: int) -> None:
         self.engine = engine
         self.locks = OwnLocks(engine.locks, engine.log.next_xid)
-        self.catalog = TransactionCatalog(engine, database, self.locks)
+        self.catalog = TransactionCatalog(engine.catalog, engine.log, engine.running, database, self.locks)
         self.snapshot = Snapshot(engine)
         self._savepoints = Savepoints(self.locks)
         self.staging = Staging(engine, self.snapshot, self.catalog, self._savepoints.subtransaction)

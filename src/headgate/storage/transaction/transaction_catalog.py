@@ -3,7 +3,7 @@
 Made by `transaction`. Statements about objects (`commands`) read and write rows by `cursor`. They hold objects before they name or change
 them.
 
-Two numbers say which state of the catalog (`Engine.definitions`) is seen:
+Two numbers say which state of the catalog (`RunningTransactions.definitions`) is seen:
 
     definitions    the state that belongs to the snapshot of the tables' rows
     renewed        the state that the cursor shows; it is newer once `newest` has replayed the transaction's changes
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from headgate.catalog import history, physical, unique
+from headgate.catalog.catalog import Catalog
 from headgate.catalog.cursor import CatalogCursor, Rows
 from headgate.catalog.hold import Hold, is_pinned
 from headgate.catalog.physical import Cursor
@@ -28,9 +29,10 @@ from headgate.catalog.relation.relation import Relation
 from headgate.catalog.unique import CatalogKey
 from headgate.catalog.unwritten import PROVISIONAL
 from headgate.errors import PostgresError
-from headgate.storage.engine import Engine
+from headgate.storage.transaction.log import TransactionLog
 from headgate.storage.transaction.own_locks import OwnLocks
 from headgate.storage.transaction.recorded_catalog import CatalogWrite, RecordedCatalog
+from headgate.storage.transaction.running import RunningTransactions
 from headgate.types import registry
 
 
@@ -51,12 +53,12 @@ class SavedCatalog:
 class TransactionCatalog:
     """The catalog of one transaction (see the module)."""
 
-    def __init__(self, engine: Engine, database: int, locks: OwnLocks) -> None:
-        self._engine, self._locks = engine, locks
+    def __init__(self, catalog: Catalog, log: TransactionLog, running: RunningTransactions, database: int, locks: OwnLocks) -> None:
+        self._catalog, self._commit_lock, self._running, self._locks = catalog, log.commit_lock, running, locks
         self.database = database
         """The database of the rows that are not shared, to which the log entry belongs."""
         self._recorded: RecordedCatalog | None = None
-        self._definitions = self._renewed = engine.definitions
+        self._definitions = self._renewed = running.definitions
         self.is_old = False
         """Whether the statement misses catalog changes that others have committed. If it fails, it must be run again."""
         self.type_changes = 0
@@ -76,11 +78,10 @@ class TransactionCatalog:
     def cursor(self) -> CatalogCursor:
         """Return the cursor of the catalog's transaction, which commits with this one. It begins at the first call."""
         if self._recorded is None:
-            engine = self._engine
-            with engine.commit_lock:
-                self._definitions = self._renewed = engine.definitions
-                self.type_changes = engine.catalog.type_changes
-                self._recorded = RecordedCatalog(engine.catalog, self.claim, self.use_object, self.newest)
+            with self._commit_lock:
+                self._definitions = self._renewed = self._running.definitions
+                self.type_changes = self._catalog.type_changes
+                self._recorded = RecordedCatalog(self._catalog, self.claim, self.use_object, self.newest)
         return self._recorded.as_cursor
 
     @property
@@ -91,7 +92,7 @@ class TransactionCatalog:
     def shown(self) -> tuple[object, ...]:
         """Return a token of the definitions that the cursor and `newest` show. Two transactions without writes may have the same one."""
         _ = self.cursor  # it begins the catalog's transaction, which sets `_renewed`
-        seen = self._engine.definitions, self._renewed
+        seen = self._running.definitions, self._renewed
         return (*seen, self._own, self.generation, self.place) if self.place else seen
 
     @property
@@ -111,17 +112,17 @@ class TransactionCatalog:
         A transaction that has made many catalog changes replays them to see those of other transactions. It does so no more often than
         `RecordedCatalog.may_replay` allows, or the cost would grow with the square of its changes. Until then `is_old` is set.
         """
-        engine, recorded = self._engine, self._recorded
-        has_moved = engine.definitions != self._definitions
+        recorded = self._recorded
+        has_moved = self._running.definitions != self._definitions
         if has_moved:
             self.generation += 1
         self.is_old = bool(has_moved and recorded is not None and not (replay or recorded.failed or recorded.may_replay))
         if self.is_old:
             return
-        self._definitions = self._renewed = engine.definitions
+        self._definitions = self._renewed = self._running.definitions
         if recorded is not None and (has_moved or not recorded.place or recorded.failed):
             recorded.renew(recorded.place)
-            self.type_changes = engine.catalog.type_changes
+            self.type_changes = self._catalog.type_changes
 
     def restart(self) -> bool:
         """Replace the catalog's transaction after a query of it has failed. Return False if there is none."""
@@ -150,9 +151,9 @@ class TransactionCatalog:
 
     def _replayed(self) -> CatalogCursor:
         """Replay the transaction's changes on the newest catalog, and return its cursor."""
-        engine, recorded = self._engine, cast("RecordedCatalog", self._recorded)
-        with engine.commit_lock:
-            self._renewed, self.type_changes = engine.definitions, engine.catalog.type_changes
+        recorded = cast("RecordedCatalog", self._recorded)
+        with self._commit_lock:
+            self._renewed, self.type_changes = self._running.definitions, self._catalog.type_changes
             recorded.renew(recorded.place)
         self.generation += 1
         return recorded.as_cursor
@@ -161,7 +162,7 @@ class TransactionCatalog:
         """Raise 40001 if the cursor shows a definition that another transaction has committed since the rows' snapshot was taken."""
         if self._renewed == self._definitions and not self.is_old:
             return
-        if self._engine.committed_keys.since(self._row_key("pg_class", relation.oid), self._definitions, Hold.USE):
+        if self._running.committed_keys.since(self._row_key("pg_class", relation.oid), self._definitions, Hold.USE):
             raise _stale_error()
 
     def check_definition(self, relation: Relation) -> None:
@@ -169,10 +170,10 @@ class TransactionCatalog:
 
         The committed definition is compared. If it may differ because of this transaction's own changes, they are replayed on it first.
         """
-        if self._engine.definitions == self._definitions:
+        if self._running.definitions == self._definitions:
             return
         planned: _Definition = (relation, *_surroundings(self.cursor, relation))
-        cursor = self._engine.catalog.cursor()
+        cursor = self._catalog.cursor()
         try:
             current = _definition(cursor, relation)
         finally:
@@ -188,7 +189,7 @@ class TransactionCatalog:
     def _has_other_types(self, relation: Relation) -> bool:
         """Return whether another transaction has changed a domain's constraints or an enum's labels among the columns' types."""
         of_users = {oid for column in relation.columns for oid in registry.known().of_users(column.type_oid)}
-        return any(self._engine.committed_keys.since(self._row_key("pg_type", oid), self._definitions, Hold.USE) for oid in of_users)
+        return any(self._running.committed_keys.since(self._row_key("pg_type", oid), self._definitions, Hold.USE) for oid in of_users)
 
     # what it holds
 
@@ -199,7 +200,7 @@ class TransactionCatalog:
         """
         if not self._claim(key, Hold.ALONE):
             return
-        cursor = self._engine.catalog.cursor()
+        cursor = self._catalog.cursor()
         try:
             is_committed = unique.is_committed(cursor, key)
         finally:
@@ -248,7 +249,7 @@ class TransactionCatalog:
         return self._is_conflict(key, hold)
 
     def _is_conflict(self, key: CatalogKey, hold: Hold) -> bool:
-        return self._engine.committed_keys.since(key, self._definitions, hold)
+        return self._running.committed_keys.since(key, self._definitions, hold)
 
     # what the history records
 
@@ -293,10 +294,10 @@ class TransactionCatalog:
         """Restore a saved content: later writes are undone."""
         self.generation += 1
         if self._recorded is not None:
-            with self._engine.commit_lock:
+            with self._commit_lock:
                 if saved.place != self._recorded.place:
-                    self._renewed = self._engine.definitions
-                    self._engine.catalog.types_changed()
+                    self._renewed = self._running.definitions
+                    self._catalog.types_changed()
                 self._recorded.rollback_to(saved.place)
         self._is_history_due, self._among, self.is_recorded = saved.is_due, saved.among, saved.is_recorded
 
