@@ -9,9 +9,10 @@ import pytest
 
 from headgate.errors import PostgresError
 from headgate.storage import feed, write
-from headgate.storage.delta import delta_table, foreign_writer
+from headgate.storage.delta import delta_table
 from headgate.storage.location import data_location
 from headgate.storage.location.lease import Lease
+from headgate.storage.transaction import foreign_writer
 
 
 @pytest.fixture(autouse=True)

@@ -21,10 +21,11 @@ from headgate.failpoint import Step
 from headgate.lsn import Lsn
 from headgate.storage import feed
 from headgate.storage.compactor import Compactor
-from headgate.storage.delta import compaction, delta_log, foreign_writer, fsync, parquet
+from headgate.storage.delta import compaction, delta_log, fsync, parquet
 from headgate.storage.delta.commit_mark import transaction_mark
 from headgate.storage.engine import Engine
 from headgate.storage.location import data_location
+from headgate.storage.transaction import foreign_writer
 from headgate.storage.transaction.log import TransactionLog
 from headgate.types import registry
 

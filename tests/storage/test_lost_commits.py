@@ -14,9 +14,9 @@ from tests.storage.test_recovery import again
 from headgate.catalog.catalog import Catalog
 from headgate.errors import PostgresError
 from headgate.storage.delta.delta_log import newest_version
-from headgate.storage.delta.foreign_writer import ForeignWriters
 from headgate.storage.engine import Engine
 from headgate.storage.lost_commits import of_versions
+from headgate.storage.transaction.foreign_writer import ForeignWriters
 from headgate.storage.transaction.intent import Intents
 
 

@@ -20,12 +20,13 @@ from headgate.catalog.physical import rows
 from headgate.check.finding import Finding, error
 from headgate.check.subject import Subject
 from headgate.errors import PostgresError
-from headgate.storage.delta import deletion_vector, delta_log, file_action, foreign_writer, parquet
+from headgate.storage.delta import deletion_vector, delta_log, file_action, parquet
 from headgate.storage.delta.deletion_vector import DeletionVector
 from headgate.storage.delta.file_action import Action
 from headgate.storage.location import data_location
 from headgate.storage.location.data_location import DataPath
 from headgate.storage.location.table_folders import Key
+from headgate.storage.transaction import foreign_writer
 from headgate.storage.transaction.log import TableWrite
 
 THREADS = 4

@@ -151,17 +151,14 @@ class Cleaner:
     def _read_anew(self, key: Key) -> bool:
         """Make Delta drop its state of the versions that may be removed. Return False if a transaction is writing to the table."""
         engine = self._engine
-        transaction = engine.begin(key[0])
         try:
-            engine.locks.acquire(key, transaction.xid, lock_timeout=LOCK_SECONDS, beside_claims=True)
-            checkpoint = engine.read_anew(key)
-            self._anew[key] = checkpoint, engine.running.ids() - {id(transaction)}
+            with engine.locked(key, LOCK_SECONDS) as own:
+                checkpoint = engine.read_anew(key)
+                self._anew[key] = checkpoint, engine.running.ids() - {own}
         except PostgresError as error:
             if error.sqlstate != "55P03":
                 raise
             return False
-        finally:
-            transaction.rollback()
         return True
 
     def _note_removed(self, key: Key, path: DataPath, last: int, needed: int) -> None:

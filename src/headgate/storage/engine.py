@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,7 +33,6 @@ from headgate.lsn import Lsn
 from headgate.storage import inventory, lost_commits
 from headgate.storage.delta import delta_checkpoint, delta_log
 from headgate.storage.delta.delta_table import DeltaTable
-from headgate.storage.delta.foreign_writer import ForeignWriters, Recovered
 from headgate.storage.delta.internals.log_cache import Delta
 from headgate.storage.delta.table_state import TableState
 from headgate.storage.delta.visible_state import Visible
@@ -47,6 +46,7 @@ from headgate.storage.spark import result_spool
 from headgate.storage.spark.application.spark_session import is_cluster
 from headgate.storage.spark.column_name import quoted
 from headgate.storage.statistics import Statistics
+from headgate.storage.transaction.foreign_writer import ForeignWriters, Recovered
 from headgate.storage.transaction.intent import Intents
 from headgate.storage.transaction.isolation import Isolation
 from headgate.storage.transaction.log import Emitted, EntryKind, TableVersion, TableWrite, TransactionLog
@@ -290,6 +290,21 @@ class Engine:
         transaction = Transaction(self, database)
         self.running.begin(transaction)
         return transaction
+
+    @contextlib.contextmanager
+    def locked(self, key: Key, lock_timeout: float) -> Iterator[int]:
+        """Hold a table's lock in the context, as a running transaction that writes nothing. Return its number (`RunningTransactions.ids`).
+
+        Raise 55P03 after `lock_timeout` seconds.
+        """
+        xid, owner = self.log.next_xid(), object()
+        self.running.begin(owner)
+        try:
+            self.locks.acquire(key, xid, lock_timeout=lock_timeout, beside_claims=True)
+            yield id(owner)
+        finally:
+            self.locks.release(xid)
+            self.running.ended(owner)
 
     def ended(self, transaction: object) -> None:
         """Unregister a transaction that has ended, so that the versions that only it could read may be removed."""

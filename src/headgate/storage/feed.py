@@ -30,12 +30,13 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from headgate.catalog.relation.relation import Relation
 from headgate.errors import PostgresError
-from headgate.storage.delta import array_column, delta_log, file_action, foreign_writer, parquet
+from headgate.storage.delta import array_column, delta_log, file_action, parquet
 from headgate.storage.engine import Engine
 from headgate.storage.location import data_location
 from headgate.storage.location.data_location import DataPath
 from headgate.storage.spark.column_name import quoted
 from headgate.storage.spark.local_relation import local_frame
+from headgate.storage.transaction import foreign_writer
 from headgate.storage.transaction.log import TableWrite
 from headgate.storage.write import CHANGE, columns
 from headgate.types import buffers

@@ -46,6 +46,8 @@ from headgate.storage.location.data_location import DataPath
 from headgate.storage.location.table_folders import Key
 from headgate.storage.spark.column_name import quoted
 from headgate.storage.spark.persisted import persisted
+from headgate.storage.statistics import TableCounts
+from headgate.storage.transaction.log import TableVersion, TableWrite, WriteKind
 from headgate.storage.write import CHANGE, columns
 from headgate.supervision import Supervised
 from headgate.types.storage import own_name
@@ -54,7 +56,6 @@ if TYPE_CHECKING:
     from headgate.catalog.relation.relation import Relation
     from headgate.storage.delta.visible_state import Visible
     from headgate.storage.engine import Engine
-    from headgate.storage.transaction.log import WriteKind
 
 _log = logging.getLogger("headgate.storage")
 
@@ -79,7 +80,10 @@ class Recovered:
 
 @dataclass(frozen=True)
 class Difference:
-    """The changes of one version of another writer: kind and number, and the size of the files that have them, in bytes."""
+    """The changes of one version of another writer: kind and number, and the size of the files that have them, in bytes.
+
+    The kind ``write`` only adds rows.
+    """
 
     version: int
     kind: WriteKind
@@ -160,10 +164,9 @@ class ForeignWriters:
         return blocked[0] if blocked is not None else shown.version
 
     def _try(self, key: Key) -> None:
-        transaction = self._engine.begin(key[0])
         try:
-            self._engine.locks.acquire(key, transaction.xid, lock_timeout=0, beside_claims=True)
-            self.adopt(key)
+            with self._engine.locked(key, 0):
+                self.adopt(key)
             self._engine.obstacles.clear("adopting", key)
         except PostgresError as error:
             self._looked.pop(key, None)
@@ -173,8 +176,6 @@ class ForeignWriters:
         except Exception:
             self._looked.pop(key, None)
             raise
-        finally:
-            transaction.rollback()
 
     # ---- adopting ---------------------------------------------------------------------------------------
     def adopt(self, key: Key) -> None:
@@ -237,13 +238,20 @@ class ForeignWriters:
 
     def _commit(self, key: Key, state: TableState, differences: Sequence[Difference]) -> None:
         """Commit an entry for one version, or for several together. `state`: the table as readers see it with the entry."""
-        transaction = self._engine.begin(key[0])
-        try:
-            transaction.adopt(key, state, [difference for difference in differences if difference.changes])
-            transaction.commit()
-        except BaseException:
-            transaction.rollback()
-            raise
+        engine, (database, oid) = self._engine, key
+        with engine.commit_lock:
+            seen, changed = engine.log.end, [difference for difference in differences if difference.changes]
+            writes = [
+                TableWrite(seq, oid, change.kind, change.version, change.changes, seq, bytes=change.size, seen=seen)
+                for seq, change in enumerate(changed)
+            ]
+            entry = engine.log.place(engine.log.next_xid(), database, writes, None)
+            versions = {oid: TableVersion(state.version)}
+            engine.catalog.change(lambda cursor: engine.log.insert(cursor, entry, versions), Step.ENTRY)
+            engine.publish({key: state}, set())
+            engine.log.append(entry)
+        engine.statistics.committed(database)
+        engine.statistics.wrote({key: TableCounts(inserted=sum(change.changes for change in changed if change.kind == "write"))})
         relation = self._relation(key)
         name = f"relation {key[1]}" if relation is None else f'table "{relation.schema}.{relation.name}"'
         for difference in differences:
@@ -386,8 +394,6 @@ def write_difference(engine: Engine, relation: Relation, before: TableState, aft
     `single`: `after` is the version that follows `before`, so that Delta's change feed can return the changed rows. Otherwise, or if the
     feed is disabled, both versions are read.
     """
-    from headgate.storage.delta.foreign_writer import folder
-
     key = (relation.database, relation.oid)
     target = folder(engine.path(key), after.version)
     data_location.remove_tree(target)

@@ -46,8 +46,6 @@ from headgate.lsn import Lsn
 from headgate.storage import write
 from headgate.storage.delta import array_column, file_action
 from headgate.storage.delta.file_action import Action
-from headgate.storage.delta.foreign_writer import Difference
-from headgate.storage.delta.table_state import TableState
 from headgate.storage.engine import Engine
 from headgate.storage.location.data_location import DataPath
 from headgate.storage.location.table_folders import Key
@@ -60,7 +58,6 @@ from headgate.storage.transaction.own_locks import OwnLocks
 from headgate.storage.transaction.pending_rows import Check, PendingInsert
 from headgate.storage.transaction.savepoint import SavedWork, Savepoints
 from headgate.storage.transaction.snapshot import Snapshot
-from headgate.storage.transaction.staged import StagedTable
 from headgate.storage.transaction.staging import Staging
 from headgate.storage.transaction.table_ddl import TableDdl
 from headgate.storage.transaction.table_reader import TableReader
@@ -299,12 +296,6 @@ class Transaction:
     def has_writes(self) -> bool:
         """Whether it has written rows or the catalog, so that PostgreSQL would have assigned an xid."""
         return bool(self.staging.writes or self._pending or self.catalog.place)
-
-    def adopt(self, key: Key, state: TableState, differences: Sequence[Difference]) -> None:
-        """Adopt commits of a foreign writer (`foreign_writer`, which holds the lock): the state after them, and their changes of rows."""
-        self.staging.tables[key] = StagedTable.of(state)
-        for difference in differences:
-            self.staging.note(key[1], difference.kind, difference.version, difference.changes, size=difference.size)
 
     def emit(self, prefix: str, content: bytes) -> None:
         """Write a transactional logical decoding message at this place in the log."""
