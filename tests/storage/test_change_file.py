@@ -131,6 +131,6 @@ def test_changes_of_a_prepared_transaction_are_in_one_file(engine: Engine) -> No
     writer = engine.begin(DATABASE)
     writer.append(A, rows(A, (2, "b")))
     change(writer, A, "id = 2", v="'bb'")
-    engine.prepared.prepare(writer, "gid", "postgres")
+    writer.prepare("gid", "postgres")
     engine.prepared.commit(engine.prepared.take("gid", DATABASE, None))
     assert contents(engine, A) == [(1, "a"), (2, "bb")]

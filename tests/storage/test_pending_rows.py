@@ -155,7 +155,7 @@ def test_prepared_transaction_contains_its_pending_rows(engine: Engine) -> None:
     made(engine, A)
     writer = engine.begin(DATABASE)
     later(writer, (1, "x"))
-    engine.prepared.prepare(writer, "later", "postgres")
+    writer.prepare("later", "postgres")
     assert contents(engine, A) == []
     engine.prepared.commit(engine.prepared.take("later", DATABASE, None))
     assert contents(engine, A) == [(1, "x")]

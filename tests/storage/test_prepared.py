@@ -23,7 +23,7 @@ def prepared(engine: Engine, gid: str) -> None:
     transaction = engine.begin(DATABASE)
     transaction.append(A, rows(A, (2, "y")))
     change(transaction, A, "id = 1", v="'changed'")
-    engine.prepared.prepare(transaction, gid, "postgres")
+    transaction.prepare(gid, "postgres")
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["running", "restarted"])
@@ -85,16 +85,16 @@ def test_rows_read_by_a_serializable_prepared_transaction_cannot_be_changed_befo
     first, second, third = (relation(20001 + index, name, id=INT8) for index, name in enumerate("bcd"))
     for table in (first, second, third):
         made(engine, table, (1,))
-    engine.prepared.prepare(skew(first, second), "g", "postgres")
+    skew(first, second).prepare("g", "postgres")
     if restarted:
         engine = again(engine)
         engine.recover()
     with pytest.raises(PostgresError, match="could not serialize access due to read/write dependencies"):
         skew(second, first).commit()
     with pytest.raises(PostgresError, match="could not serialize access due to read/write dependencies"):
-        engine.prepared.prepare(skew(second, first), "h", "postgres")
+        skew(second, first).prepare("h", "postgres")
     with pytest.raises(PostgresError, match="could not serialize access due to read/write dependencies"):
-        engine.prepared.prepare(skew(third, first), "i", "postgres")
+        skew(third, first).prepare("i", "postgres")
     skew(third, first).commit()
     engine.prepared.commit(engine.prepared.take("g", DATABASE, None))
     skew(second, first).commit()
@@ -108,7 +108,7 @@ def test_table_that_is_only_locked_stays_locked_over_a_restart(engine: Engine) -
     writer = engine.begin(DATABASE)
     writer.lock(B)
     writer.append(A, rows(A, (1, "x")))
-    engine.prepared.prepare(writer, "locked", "postgres")
+    writer.prepare("locked", "postgres")
     engine = again(engine)
     engine.recover()
     other = engine.begin(DATABASE)
@@ -124,7 +124,7 @@ def test_identifier_is_unique_and_only_its_owner_can_finish_it(engine: Engine) -
     prepared(engine, "g")
     other_transaction = engine.begin(DATABASE)
     with pytest.raises(PostgresError, match='transaction identifier "g" is already in use'):
-        engine.prepared.prepare(other_transaction, "g", "postgres")
+        other_transaction.prepare("g", "postgres")
     with pytest.raises(PostgresError, match="permission denied to finish prepared transaction"):
         engine.prepared.take("g", DATABASE, "somebody")
     with pytest.raises(PostgresError, match="belongs to another database"):

@@ -212,8 +212,8 @@ class TransactionBlock:
         """Return the progress of the session's origin if the transaction has written."""
         return None if self.origin is None or not storage.has_writes else self.origin.progress()
 
-    def prepare(self, keep: Callable[[Transaction, OriginProgress | None], Lsn]) -> None:
-        """End the block and pass its storage transaction to `keep`, which prepares it. Roll it back if `keep` fails."""
+    def prepare(self, gid: str, owner: str) -> None:
+        """End the block and prepare its storage transaction. Roll it back if that fails."""
         storage = self.statement()
         try:
             self._settle(storage)
@@ -221,7 +221,7 @@ class TransactionBlock:
             self.pending.check_prepare()
             self._advisory.check_prepare()
             self.storage = None
-            self.committed_at = keep(storage, self._progress(storage))
+            self.committed_at = storage.prepare(gid, owner, self._progress(storage))
         except BaseException:
             with contextlib.suppress(Exception):
                 storage.rollback()

@@ -40,8 +40,7 @@ def prepare(session: ClientSession, node: pb.TransactionStmt) -> str:
     except PostgresError:
         block.rollback()
         raise
-    prepared = session.node.engine.prepared
-    block.prepare(lambda storage, origin: prepared.prepare(storage, node.gid, session.context.user, origin))
+    block.prepare(node.gid, session.context.user)
     return "PREPARE TRANSACTION"
 
 

@@ -1,6 +1,6 @@
 """The end of a transaction: COMMIT, ROLLBACK, PREPARE TRANSACTION.
 
-Made by `transaction`; `prepared` calls `hand_over`. `transaction` describes the states and traces a commit.
+Made by `transaction`, which describes the states and traces a commit.
 """
 
 from __future__ import annotations
@@ -8,12 +8,8 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from urllib.parse import unquote
 
-from headgate.catalog.cursor import Rows
-from headgate.catalog.hold import Hold
-from headgate.catalog.unique import CatalogKey
 from headgate.failpoint import Step, step
 from headgate.lsn import Lsn
 from headgate.storage.delta import file_action, fsync
@@ -22,35 +18,16 @@ from headgate.storage.engine import Engine
 from headgate.storage.location.data_location import DataPath
 from headgate.storage.location.table_folders import Key
 from headgate.storage.transaction.intent import Intent
-from headgate.storage.transaction.log import EntryKind, OriginProgress, TableWrite
+from headgate.storage.transaction.log import EntryKind, OriginProgress
 from headgate.storage.transaction.own_locks import OwnLocks
 from headgate.storage.transaction.pending_rows import PendingRows
-from headgate.storage.transaction.recorded_catalog import CatalogWrite
+from headgate.storage.transaction.prepared import Handed
 from headgate.storage.transaction.snapshot import Snapshot, not_in_series
 from headgate.storage.transaction.staged import StagedTable
 from headgate.storage.transaction.staging import Staging
 from headgate.storage.transaction.transaction_catalog import TransactionCatalog
 
 _log = logging.getLogger("headgate.storage")
-
-
-@dataclass(frozen=True)
-class Handed:
-    """The writes of a prepared transaction: to tables, to the catalog (statements, held keys) and to the catalog's history (rows).
-
-    `read`: the tables that a serializable transaction has read.
-    """
-
-    xid: int
-    database: int
-    writes: list[TableWrite]
-    tables: dict[Key, StagedTable]
-    created: set[Key]
-    dropped: set[Key]
-    catalog: list[CatalogWrite]
-    catalog_keys: dict[CatalogKey, Hold]
-    history: Rows
-    read: frozenset[Key]
 
 
 class Ending:
@@ -93,7 +70,7 @@ class Ending:
         if engine.durable:
             self._sync(intent)
         states = {key: staged.state for key, staged in tables.items()}
-        with self.in_series():
+        with self._in_series():
             end = self._commit_intent(intent, changed, states)
         engine.statistics.wrote(counts)
         engine.statistics.dropped(staging.dropped)
@@ -112,7 +89,7 @@ class Ending:
             self._engine.running.redefined(self._locks.catalog_keys)
 
     @contextlib.contextmanager
-    def in_series(self, *, prepares: bool = False) -> Iterator[None]:
+    def _in_series(self, *, prepares: bool = False) -> Iterator[None]:
         """Commit serializable transactions that write one after another. Raise 40001 if a table that this one has read has changed.
 
         So each has read what it would have read at its commit, and the result equals running them in that order. Whole tables are
@@ -202,8 +179,25 @@ class Ending:
             finally:
                 self._end()
 
-    def hand_over(self) -> Handed:
-        """Return what is staged, for PREPARE TRANSACTION. The locks stay held."""
+    def prepare(self, gid: str, owner: str, origin: OriginProgress | None) -> Lsn:
+        """Store what is staged as a prepared transaction, which keeps the locks. Return the end LSN of its log entry.
+
+        Raise 42710 if the gid is in use. Any error rolls the transaction back.
+        """
+        try:
+            handed = self._hand_over()
+            with self._in_series(prepares=True):
+                end = self._engine.prepared.add(handed, gid, owner, origin)
+        except Exception:
+            self.rollback()
+            raise
+        self._catalog.rollback()
+        self._has_ended = True
+        self._unregister()
+        self._engine.locks.disown(handed.xid)
+        return end
+
+    def _hand_over(self) -> Handed:
         staging, catalog = self._staging, self._catalog
         self._pending.settle()
         staging.record_catalog()
@@ -216,12 +210,6 @@ class Ending:
             self._locks.xid, self._catalog.database, staging.logged_writes(), staged_tables, staging.created, staging.dropped,
             catalog.written, dict(self._locks.catalog_keys), catalog.recorded_rows(), read,
         )  # fmt: skip
-
-    def handed_over(self) -> None:
-        """End the transaction after the caller has stored what `hand_over` returned."""
-        self._catalog.rollback()
-        self._has_ended = True
-        self._unregister()
 
     def _end(self) -> None:
         self._has_ended = True

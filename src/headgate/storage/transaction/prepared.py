@@ -3,7 +3,7 @@
 `PreparedXact` is one of them; `PreparedTransactions` are those of a node, held by the engine. Called by the server for the three commands
 and by apply workers. States:
 
-    prepared     `prepare` wrote the log entry of the kind ``prepare`` and the row of hg.prepared_xact, with all actions, in one DuckDB
+    prepared     `add` wrote the log entry of the kind ``prepare`` and the row of hg.prepared_xact, with all actions, in one DuckDB
                  transaction. The files are in the tables' folders, no Delta version names them. The tables' write locks are held under
                  its xid, and so are those of tables that it has only locked (a row that it has written may reference theirs), the names
                  that it has created and the objects that it uses. It survives a restart: `restore` acquires the locks again.
@@ -38,14 +38,13 @@ from headgate.storage.location.data_location import DataPath
 from headgate.storage.location.table_folders import Key
 from headgate.storage.transaction import stored_body
 from headgate.storage.transaction.intent import Intent
-from headgate.storage.transaction.log import EntryKind, LogEntry, OriginProgress
+from headgate.storage.transaction.log import EntryKind, LogEntry, OriginProgress, TableWrite
 from headgate.storage.transaction.recorded_catalog import CatalogWrite
 from headgate.storage.transaction.staged import StagedTable, repeated
 
 if TYPE_CHECKING:
-    from headgate.catalog.cursor import CatalogCursor
+    from headgate.catalog.cursor import CatalogCursor, Rows
     from headgate.storage.engine import Engine
-    from headgate.storage.transaction.transaction import Transaction
 
 
 @dataclass(frozen=True)
@@ -78,6 +77,25 @@ class PreparedXact:
         return {(self.database, relation) for relation in self.tables} | set(self.dropped)
 
 
+@dataclass(frozen=True)
+class Handed:
+    """The writes of a prepared transaction: to tables, to the catalog (statements, held keys) and to the catalog's history (rows).
+
+    `read`: the tables that a serializable transaction has read.
+    """
+
+    xid: int
+    database: int
+    writes: list[TableWrite]
+    tables: dict[Key, StagedTable]
+    created: set[Key]
+    dropped: set[Key]
+    catalog: list[CatalogWrite]
+    catalog_keys: dict[CatalogKey, Hold]
+    history: Rows
+    read: frozenset[Key]
+
+
 class PreparedTransactions:
     """The prepared transactions of a node. All methods are thread-safe."""
 
@@ -104,50 +122,42 @@ class PreparedTransactions:
             for catalog_key, hold in xact.catalog_keys.items():
                 self._engine.locks.claim_catalog(catalog_key, xact.xid, hold=hold)
 
-    def prepare(self, transaction: Transaction, gid: str, owner: str, origin: OriginProgress | None = None) -> Lsn:
-        """Prepare a transaction under a gid. Return the entry's end LSN. Raise 42710 if it is in use. Any error rolls it back."""
+    def add(self, handed: Handed, gid: str, owner: str, origin: OriginProgress | None) -> Lsn:
+        """Store a prepared transaction. Return the end LSN of its log entry. Raise 42710 if the gid is in use."""
         engine = self._engine
-        try:
-            handed = transaction.hand_over()
-            with transaction.in_series(prepares=True), engine.commit_lock:
-                with self._lock:
-                    if gid in self._all:
-                        raise PostgresError("42710", f'transaction identifier "{gid}" is already in use')
-                entry = engine.log.place(handed.xid, handed.database, handed.writes, origin, kind=EntryKind.PREPARE, gid=gid)
-                tables = {key[1]: (staged.base.version, staged.actions()) for key, staged in handed.tables.items()}
-                xact = PreparedXact(
-                    handed.xid,
-                    gid,
-                    handed.database,
-                    owner,
-                    entry.commit_time,
-                    entry.commit_lsn,
-                    tables,
-                    frozenset(handed.created),
-                    frozenset(handed.dropped),
-                    tuple(handed.catalog),
-                    handed.catalog_keys,
-                    handed.read,
-                    engine.locks.tables_of(handed.xid),
-                )
+        with engine.commit_lock:
+            with self._lock:
+                if gid in self._all:
+                    raise PostgresError("42710", f'transaction identifier "{gid}" is already in use')
+            entry = engine.log.place(handed.xid, handed.database, handed.writes, origin, kind=EntryKind.PREPARE, gid=gid)
+            xact = PreparedXact(
+                handed.xid,
+                gid,
+                handed.database,
+                owner,
+                entry.commit_time,
+                entry.commit_lsn,
+                {key[1]: (staged.base.version, staged.actions()) for key, staged in handed.tables.items()},
+                frozenset(handed.created),
+                frozenset(handed.dropped),
+                tuple(handed.catalog),
+                handed.catalog_keys,
+                handed.read,
+                engine.locks.tables_of(handed.xid),
+            )
 
-                def write(cursor: CatalogCursor) -> None:
-                    engine.log.insert(cursor, entry, {})
-                    if origin is not None and origin.lsn:
-                        origins.advance(cursor, origin.origin, origin.lsn, entry.end_lsn)
-                    history.repeat(cursor, handed.history)
-                    _store(cursor, xact)
+            def write(cursor: CatalogCursor) -> None:
+                engine.log.insert(cursor, entry, {})
+                if origin is not None and origin.lsn:
+                    origins.advance(cursor, origin.origin, origin.lsn, entry.end_lsn)
+                history.repeat(cursor, handed.history)
+                _store(cursor, xact)
 
-                engine.catalog.change(write, Step.PREPARED)
-                with self._lock:
-                    self._all[gid] = xact
-                    self._staged[xact.xid] = handed.tables
-                engine.log.append(entry)
-        except Exception:
-            transaction.rollback()
-            raise
-        transaction.handed_over()
-        engine.locks.disown(handed.xid)
+            engine.catalog.change(write, Step.PREPARED)
+            with self._lock:
+                self._all[gid] = xact
+                self._staged[xact.xid] = handed.tables
+            engine.log.append(entry)
         return entry.end_lsn
 
     def take(self, gid: str, database: int, user: str | None) -> PreparedXact:

@@ -19,7 +19,7 @@ Its states:
     open       each write is staged (`staged`): its files are in no Delta version, and only this transaction reads them
     intended   `commit` has made the intent durable (`intent`), then each table gets one Delta version
     committed  one DuckDB commit has written the log entry, with its LSN, and the catalog rows: everything is visible at once
-    prepared   `hand_over` gave the staged writes to `prepared`, which commits them or rolls them back
+    prepared   `prepare` gave the staged writes to `prepared`, which commits them or rolls them back
     aborted    `rollback` has discarded the staged writes and removed their files, and the folders of new tables
 
 Traced: BEGIN; INSERT INTO a (a file); UPDATE b (a file, a change file, a deletion vector). COMMIT stores the intent, commits version 8
@@ -51,7 +51,7 @@ from headgate.storage.location.data_location import DataPath
 from headgate.storage.location.table_folders import Key
 from headgate.storage.lock import Keys
 from headgate.storage.partitioned import PartitionedTable
-from headgate.storage.transaction.ending import Ending, Handed
+from headgate.storage.transaction.ending import Ending
 from headgate.storage.transaction.held_tables import HeldTables
 from headgate.storage.transaction.log import OriginProgress
 from headgate.storage.transaction.own_locks import OwnLocks
@@ -312,18 +312,13 @@ class Transaction:
         """Discard all writes. Do nothing after the transaction has ended."""
         self._ending.rollback()
 
-    def in_series(self, *, prepares: bool = False) -> contextlib.AbstractContextManager[None]:
-        """Commit serializable transactions one after another (`Ending.in_series`)."""
-        return self._ending.in_series(prepares=prepares)
+    def prepare(self, gid: str, owner: str, origin: OriginProgress | None = None) -> Lsn:
+        """End as a prepared transaction (`prepared`). Return the end LSN of its log entry. Any error rolls the transaction back.
 
-    def hand_over(self) -> Handed:
-        """Return what is staged, for PREPARE TRANSACTION (`prepared`). Raise 0A000 if the transaction cannot be prepared."""
-        if self.ddl.has_opened_external:
-            raise PostgresError("0A000", "cannot PREPARE a transaction that has opened an external table")
-        if self.unpreparable is not None:
-            raise PostgresError("0A000", self.unpreparable)
-        return self._ending.hand_over()
-
-    def handed_over(self) -> None:
-        """End the transaction after the caller has stored what `hand_over` returned."""
-        self._ending.handed_over()
+        Raise 42710 if the gid is in use, 0A000 if the transaction cannot be prepared.
+        """
+        reason = "cannot PREPARE a transaction that has opened an external table" if self.ddl.has_opened_external else self.unpreparable
+        if reason is not None:
+            self.rollback()
+            raise PostgresError("0A000", reason)
+        return self._ending.prepare(gid, owner, origin)
