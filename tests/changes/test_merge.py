@@ -190,7 +190,7 @@ def test_new_rows_with_unique_values_of_deleted_rows_are_published_after_them(en
 @pytest.mark.parametrize("way", WAYS)
 def test_new_rows_are_appended_without_a_change_file(engine: Engine, way: dict[str, Any]) -> None:
     made(engine, T, *[(number, "x", number) for number in range(100)])
-    folder = Path(str(engine.table((DATABASE, T.oid)).folder.path))
+    folder = Path(str(engine.tables[DATABASE, T.oid].folder.path))
     applied(engine, batch((1, "I", None, row(100, "new"))), **dict(way))
     assert not list(folder.rglob("cdc-*"))
     applied(engine, batch((1, "U", None, row(100, "newer"))), **dict(way))

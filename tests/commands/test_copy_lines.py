@@ -86,10 +86,10 @@ def test_tasks_encode_a_table_and_a_query_to_the_messages_of_the_driver(
     encoder = RowEncoder(COLUMNS, options, TextSettings(date_style="SQL", date_order="DMY", timezone="Asia/Tokyo"))
     expected = messages([encoder.of_stored(batch.columns, batch.num_rows) for batch in reader.reader.pieces(T, NAMES)])
     state, _ = reader.reader.shown(T)
-    folder = engine.table((DATABASE, T.oid)).folder
+    folder = engine.tables[DATABASE, T.oid].folder
 
     by_files = messages(list(copy_lines.of_table(engine.spark, folder, state, NAMES, encoder, engine.exchange)))
-    frame = engine.table((DATABASE, T.oid)).frame(state)
+    frame = engine.tables[DATABASE, T.oid].frame(state)
     by_query = messages(list(copy_lines.of_query(frame.orderBy("id"), encoder, engine.exchange)))
 
     assert by_files == expected
@@ -119,7 +119,7 @@ def test_character_without_equivalent_in_the_client_encoding_is_postgresqls_erro
     writer = engine.begin(DATABASE)
     writer.append(T, rows(T, (1000, None, None, "日", None, None, None, None)))
     writer.commit()
-    state = engine.visible[DATABASE, T.oid].state
+    state = engine.tables.visible[DATABASE, T.oid].state
     with pytest.raises(PySparkException) as raised:
-        list(copy_lines.of_table(engine.spark, engine.table((DATABASE, T.oid)).folder, state, NAMES, encoder, engine.exchange))
+        list(copy_lines.of_table(engine.spark, engine.tables[DATABASE, T.oid].folder, state, NAMES, encoder, engine.exchange))
     assert from_spark(raised.value).sqlstate == "22P05"

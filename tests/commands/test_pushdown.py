@@ -119,7 +119,7 @@ def _files(engine: Engine) -> DataFrame:
             rows = pa.table([column.cast(field.type) for column, field in zip(columns, schema, strict=True)], schema=schema)
             writer.append(table, local_frame(engine.spark, rows) if by_spark else rows)
             writer.commit()
-    return engine.table((DATABASE, table.oid)).frame(engine.visible[DATABASE, table.oid].state)
+    return engine.tables[DATABASE, table.oid].frame(engine.tables.visible[DATABASE, table.oid].state)
 
 
 @pytest.mark.slow

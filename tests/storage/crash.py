@@ -26,7 +26,7 @@ def main(directory: Path, settings: dict[str, str]) -> None:
     engine = Engine(settings, Catalog.open(directory / "catalog.duckdb"), directory, session=session)
     for line in engine.recover():
         print("recovered:", line, flush=True)
-    if (DATABASE, B.oid) not in engine.visible:
+    if (DATABASE, B.oid) not in engine.tables.visible:
         made(engine, A)
         made(engine, B, (1, 0))
     number = len(contents(engine, A))

@@ -37,7 +37,7 @@ def test_dropped_column_does_not_return_with_its_name(engine: Engine) -> None:
     lsn_before = engine.log.end
     writer.commit()
     assert contents(engine, renamed) == [(1, 5, None), (2, 7, "new")]
-    plain = engine.spark.read.format("delta").load(str(engine.path((DATABASE, T.oid))))
+    plain = engine.spark.read.format("delta").load(str(engine.tables.path((DATABASE, T.oid))))
     assert plain.columns == ["a2", "b", "a"]
     entry = engine.log.entries(lsn_before, DATABASE, 1)[0]
     changes = feed.changes(engine, renamed, entry.writes).orderBy("seq").select("op", "new").toArrow().to_pylist()
@@ -104,7 +104,7 @@ def test_added_column_needs_no_column_mapping_until_a_column_is_dropped(engine: 
     key = (DATABASE, T.oid)
 
     def mapped() -> bool:
-        return "columnMapping" in engine.visible[key].state.protocol["readerFeatures"]
+        return "columnMapping" in engine.tables.visible[key].state.protocol["readerFeatures"]
 
     writer = engine.begin(DATABASE)
     writer.ddl.alter(T, wider)
@@ -113,7 +113,7 @@ def test_added_column_needs_no_column_mapping_until_a_column_is_dropped(engine: 
     writer.commit()
     assert contents(engine, wider) == [(1, "x", 5), (2, "y", 6)]
     assert not mapped()
-    plain = engine.spark.read.format("delta").load(str(engine.path(key)))
+    plain = engine.spark.read.format("delta").load(str(engine.tables.path(key)))
     assert sorted(tuple(row) for row in plain.collect()) == [(1, "x", 5), (2, "y", 6)]
     writer = engine.begin(DATABASE)
     writer.ddl.alter(wider, renamed)
@@ -145,7 +145,7 @@ def test_alteration_that_needs_column_mapping_is_rejected_while_it_is_off(engine
     writer.ddl.alter(T, wider)
     writer.commit()
     assert contents(engine, wider) == [(1, "x", None)]
-    assert "columnMapping" not in engine.visible[DATABASE, T.oid].state.protocol["readerFeatures"]
+    assert "columnMapping" not in engine.tables.visible[DATABASE, T.oid].state.protocol["readerFeatures"]
 
 
 def test_column_can_be_added_to_a_table_without_columns(engine: Engine) -> None:

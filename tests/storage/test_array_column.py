@@ -33,7 +33,7 @@ LISTS = {
 
 def lists(engine: Engine, table: Relation) -> dict[int, dict[str, Any]]:
     """Return the columns n and t as a reader of Delta tables finds them."""
-    frame = engine.spark.read.format("delta").load(str(engine.path((DATABASE, table.oid))))
+    frame = engine.spark.read.format("delta").load(str(engine.tables.path((DATABASE, table.oid))))
     return {row["id"]: {"n": row["n"], "t": row["t"]} for row in frame.select("id", "n", "t").toArrow().to_pylist()}
 
 
@@ -53,7 +53,7 @@ def test_readers_find_lists_and_the_node_reads_arrays(engine: Engine, way: str) 
 
     assert contents(engine, ARRAYS) == [FIRST, NULLS]
     assert lists(engine, ARRAYS) == LISTS
-    files = engine.spark.read.format("delta").load(str(engine.path((DATABASE, ARRAYS.oid)))).schema
+    files = engine.spark.read.format("delta").load(str(engine.tables.path((DATABASE, ARRAYS.oid)))).schema
     assert files["p"].dataType.simpleString() == "array<decimal(8,2)>"
     assert files["s"].dataType.simpleString() == "array<timestamp>"
 
@@ -78,7 +78,7 @@ def test_changes_of_arrays_are_streamed_unchanged(engine: Engine, way: str) -> N
     assert [(row["op"], _values(row["old"]), _values(row["new"])) for row in pieces] == expected
     assert lists(engine, ARRAYS) == {1: {"n": [4], "t": LISTS[1]["t"]}}
     change_feed = engine.spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 1)
-    olds = change_feed.load(str(engine.path((DATABASE, ARRAYS.oid)))).where("_change_type = 'update_preimage'").select("n").toArrow()
+    olds = change_feed.load(str(engine.tables.path((DATABASE, ARRAYS.oid)))).where("_change_type = 'update_preimage'").select("n").toArrow()
     assert olds["n"].to_pylist() == [[1, None, 3]]
 
 
@@ -120,7 +120,7 @@ def test_small_files_of_several_writers_are_compacted(engine: Engine, monkeypatc
     foreign = engine.spark.createDataFrame(
         [(9, [5], ["z"], None, None)], "id bigint, n array<int>, t array<string>, p array<decimal(8,2)>, s array<timestamp>"
     )
-    foreign.write.format("delta").mode("append").save(str(engine.path((DATABASE, ARRAYS.oid))))
+    foreign.write.format("delta").mode("append").save(str(engine.tables.path((DATABASE, ARRAYS.oid))))
     engine.foreign.look()
     for number in range(4, 8):
         written(engine, ARRAYS, (number, *NULLS[1:]))
@@ -129,7 +129,7 @@ def test_small_files_of_several_writers_are_compacted(engine: Engine, monkeypatc
     expected = [FIRST, *[(number, *NULLS[1:]) for number in range(2, 8)], (9, "{5}", "{z}", None, None)]
     assert contents(engine, ARRAYS) == expected
     assert lists(engine, ARRAYS) == {1: LISTS[1], **dict.fromkeys(range(2, 8), LISTS[2]), 9: {"n": [5], "t": ["z"]}}
-    assert len(engine.visible[DATABASE, ARRAYS.oid].state.files) < 8
+    assert len(engine.tables.visible[DATABASE, ARRAYS.oid].state.files) < 8
 
 
 def test_each_column_keeps_the_storage_of_its_creation(engine: Engine) -> None:
@@ -140,7 +140,7 @@ def test_each_column_keeps_the_storage_of_its_creation(engine: Engine) -> None:
     writer.append(wider, rows(wider, (*NULLS, "{5,6}")))
     writer.commit()
 
-    frame = engine.spark.read.format("delta").load(str(engine.path((DATABASE, 27001))))
+    frame = engine.spark.read.format("delta").load(str(engine.tables.path((DATABASE, 27001))))
     assert [frame.schema[name].dataType.simpleString() for name in ("n", "more")] == ["string", "array<int>"]
     assert contents(engine, wider) == [(*FIRST, None), (*NULLS, "{5,6}")]
 

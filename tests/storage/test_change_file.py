@@ -43,7 +43,7 @@ def test_consecutive_statements_are_one_write_in_their_order(engine: Engine) -> 
     assert [(write.seq, write.changes) for write in entry.writes] == [(0, 5)]
     assert changes(engine, entry) == [("I", None, "c"), ("U", "c", "cc"), ("D", "a", None), ("I", None, "again"), ("D", "cc", None)]
     assert contents(engine, A) == [(1, "again"), (2, "b")]
-    actions = delta_log.read_version(engine.path((DATABASE, A.oid)), entry.writes[0].version)
+    actions = delta_log.read_version(engine.tables.path((DATABASE, A.oid)), entry.writes[0].version)
     assert sum("cdc" in action for action in actions) == 1
 
 
@@ -56,11 +56,11 @@ def test_small_files_of_a_transaction_are_one_file_after_its_commit(engine: Engi
     change(writer, A, "id = 7")
     entry = committed(engine, writer)
     assert [write.changes for write in entry.writes] == [MOST + 2]
-    path = engine.path((DATABASE, A.oid))
+    path = engine.tables.path((DATABASE, A.oid))
     actions = delta_log.read_version(path, entry.writes[0].version)
     assert sum("add" in action for action in actions) == 1
     assert len(contents(engine, A)) == MOST
-    named_files = engine.visible[DATABASE, A.oid].state.files
+    named_files = engine.tables.visible[DATABASE, A.oid].state.files
     base = {action["add"]["path"] for action in delta_log.read_version(path, 1) if "add" in action}
     assert {file.name for file in path.glob("part-*.parquet")} == {*named_files, *base}
 

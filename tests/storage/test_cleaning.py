@@ -25,7 +25,7 @@ A = relation(20000, "a", id=INT8, v=TEXT)
 
 def files(engine: Engine) -> int:
     """Return the data files, change files and deletion vectors of the table."""
-    names = [file.name for file in data_location.below(engine.path((DATABASE, A.oid)))]
+    names = [file.name for file in data_location.below(engine.tables.path((DATABASE, A.oid)))]
     return sum(name.endswith((".parquet", ".bin")) and not name.startswith("_delta_log/") for name in names)
 
 
@@ -72,12 +72,12 @@ def test_table_is_complete_after_cleaning_and_further_writes(engine: Engine) -> 
     writer.rollback()
     cleaner.clean(engine.log.end, 0)
     assert contents(engine, A) == [(0, "v2"), (1, "v2"), (2, "v2"), (3, "x")]
-    assert engine.table((DATABASE, A.oid)).state().rows == 4
+    assert engine.tables[DATABASE, A.oid].state().rows == 4
 
 
 def test_orphaned_files_of_a_killed_process_are_removed(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     made(engine, A, (1, "x"), (2, "y"))
-    path = engine.path((DATABASE, A.oid))
+    path = engine.tables.path((DATABASE, A.oid))
     orphan = path / "part-00000-killed-c000.snappy.parquet"
     with data_location.written(orphan) as draft:
         draft.write_bytes(b"PAR1")
@@ -98,7 +98,7 @@ KEY = (DATABASE, A.oid)
 
 def test_orphaned_files_are_removed_after_they_reach_the_retention_age(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     made(engine, A, (1, "x"))
-    orphans = [engine.path(KEY) / f"part-0000{number}-killed-c000.snappy.parquet" for number in range(2)]
+    orphans = [engine.tables.path(KEY) / f"part-0000{number}-killed-c000.snappy.parquet" for number in range(2)]
     for orphan in orphans:
         with data_location.written(orphan) as draft:
             draft.write_bytes(b"PAR1")
@@ -118,7 +118,7 @@ def test_orphaned_files_are_removed_after_they_reach_the_retention_age(engine: E
 
 def versions(engine: Engine) -> list[int]:
     """Return the versions that still have commit files."""
-    return sorted(delta_log.versions(engine.path(KEY)))
+    return sorted(delta_log.versions(engine.tables.path(KEY)))
 
 
 def add(engine: Engine, numbers: range) -> None:
@@ -132,8 +132,8 @@ def add(engine: Engine, numbers: range) -> None:
 
 def checkpointed(engine: Engine) -> int:
     """Write a checkpoint of Delta's log. Return its version."""
-    DeltaCheckpoints(engine, every=1).write_due()
-    return engine.visible[KEY].state.version
+    DeltaCheckpoints(engine.tables, durable=True, every=1).write_due()
+    return engine.tables.visible[KEY].state.version
 
 
 def ids(reader: Engine | Transaction) -> list[int]:
@@ -142,7 +142,7 @@ def ids(reader: Engine | Transaction) -> list[int]:
 
 def by_path(engine: Engine) -> list[int]:
     """Return the rows that another Spark job reads."""
-    frame = engine.spark.newSession().read.format("delta").load(str(engine.path(KEY)))
+    frame = engine.spark.newSession().read.format("delta").load(str(engine.tables.path(KEY)))
     return sorted(row[0] for row in frame.select("id").collect())
 
 
@@ -175,7 +175,7 @@ def test_number_of_versions_and_files_is_bounded_with_a_commit_every_few_seconds
     first, last = versions(engine)[0], versions(engine)[-1]
     assert first == two
     assert versions(engine) == list(range(first, last + 1))
-    assert len(data_location.names(engine.path(KEY) / "_delta_log")) <= 4 * (last - first + 1) + 8
+    assert len(data_location.names(engine.tables.path(KEY) / "_delta_log")) <= 4 * (last - first + 1) + 8
 
     def check(checkpoint_version: Engine, count: int) -> None:
         assert ids(checkpoint_version) == list(range(count))
@@ -186,10 +186,10 @@ def test_number_of_versions_and_files_is_bounded_with_a_commit_every_few_seconds
     assert [row for row in contents(engine, A) if row[1] != "x"] == [(7, "seven")]
     check(engine, 110)
     job = engine.spark.newSession()
-    job.createDataFrame([(110, "theirs")], "id bigint, v string").write.format("delta").mode("append").save(str(engine.path(KEY)))
+    job.createDataFrame([(110, "theirs")], "id bigint, v string").write.format("delta").mode("append").save(str(engine.tables.path(KEY)))
     engine.foreign.look()
     check(engine, 111)
-    engine.table(KEY).forget()
+    engine.tables[KEY].forget()
     started = again(engine)
     assert started.recover() == []
     check(started, 111)
@@ -229,5 +229,5 @@ def test_files_removed_by_trimmed_versions_are_deleted_after_the_retention(engin
     assert files(engine) == files_before, "a reader outside of the node may still read them"
     Cleaner(engine, kept_versions=10).clean(engine.log.end, 0)
     assert files(engine) < files_before - 64
-    assert data_location.names_if_any(engine.path(KEY) / "_headgate" / "removed") == []
+    assert data_location.names_if_any(engine.tables.path(KEY) / "_headgate" / "removed") == []
     assert ids(engine) == by_path(engine) == list(range(130))

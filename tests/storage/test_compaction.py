@@ -37,12 +37,12 @@ def grown(engine: Engine, oid: int, rows_of_table: int = compaction.MOST) -> Rel
 
 def files(engine: Engine, table: Relation) -> int:
     """Return how many data files the visible version has."""
-    return len(engine.visible[DATABASE, table.oid].state.files)
+    return len(engine.tables.visible[DATABASE, table.oid].state.files)
 
 
 def unnamed_files(engine: Engine, table: Relation) -> list[Path]:
     """Return the data and deletion-vector files in the table's folder that no version names."""
-    folder = engine.path((DATABASE, table.oid))
+    folder = engine.tables.path((DATABASE, table.oid))
     named_files = cleaning.named_files(folder, -1)
     return [file for pattern in ("*.parquet", "*.bin") for file in folder.glob(pattern) if file.name not in named_files]
 
@@ -140,7 +140,7 @@ def test_rows_deleted_while_a_file_is_rewritten_are_deleted_in_the_new_file(engi
     before_the_lock(monkeypatch, delete_more)
     Compactor(engine).look()
 
-    [file] = engine.visible[DATABASE, table.oid].state.files.values()
+    [file] = engine.tables.visible[DATABASE, table.oid].state.files.values()
     remaining = [number for number in range(200) if number % 3 and number not in (1, 5, 50) and number <= 190]
     assert file_action.records(file) == len([number for number in range(200) if number % 3])
     assert contents(engine, table) == sorted([(number, "new") for number in remaining], key=repr)
@@ -157,14 +157,14 @@ def test_rows_that_another_writer_restores_while_a_file_is_rewritten_stay(engine
     monkeypatch.setattr(compaction, "SMALL_ROWS", 100)
     table = made(engine, relation(20113, "restored", id=INT8, v=TEXT), *[(number, "new") for number in range(200)])
     key, turns = (DATABASE, table.oid), iter(range(1))
-    [whole] = engine.visible[key].state.files.values()
+    [whole] = engine.tables.visible[key].state.files.values()
     delete(engine, table, "id >= 100")
 
     def restore_once() -> None:
         for _ in turns:
-            state = engine.visible[key].state
+            state = engine.tables.visible[key].state
             actions = [file_action.removal(add, data_change=True) for add in state.files.values()]
-            delta_log.write_version(engine.path(key), state.version + 1, [*actions, {"add": whole}], "other")
+            delta_log.write_version(engine.tables.path(key), state.version + 1, [*actions, {"add": whole}], "other")
             engine.foreign.adopt(key)
 
     monkeypatch.setattr(relations, "find", lambda *_: table)
@@ -198,7 +198,7 @@ def test_file_is_rewritten_if_more_than_a_fifth_of_its_rows_is_deleted(
 
     Compactor(engine).look()
 
-    [file] = engine.visible[DATABASE, table.oid].state.files.values()
+    [file] = engine.tables.visible[DATABASE, table.oid].state.files.values()
     assert file_action.records(file) == (200 - deleted if is_rewritten else 200)
     assert contents(engine, table) == sorted([(number, "new") for number in range(deleted, 200)], key=repr)
 
@@ -292,4 +292,4 @@ def test_dropped_table_is_not_compacted(engine: Engine, monkeypatch: pytest.Monk
     before_the_lock(monkeypatch, drop)
     Compactor(engine).look()
 
-    assert (DATABASE, table.oid) not in engine.visible
+    assert (DATABASE, table.oid) not in engine.tables.visible

@@ -25,7 +25,7 @@ SMALL, LARGE = 10_000, -1
 
 def plainly(engine: Engine, table: Relation) -> list[tuple[Any, ...]]:
     """Return the rows as a reader finds them that knows only the log and the data files."""
-    path = engine.path((DATABASE, table.oid))
+    path = engine.tables.path((DATABASE, table.oid))
     newest = delta_log.newest_version(path)
     assert newest is not None
     files = delta_log.files_at(path, newest)
@@ -35,7 +35,7 @@ def plainly(engine: Engine, table: Relation) -> list[tuple[Any, ...]]:
 
 
 def protocol(engine: Engine, table: Relation) -> tuple[int, list[str]]:
-    state = engine.table((DATABASE, table.oid)).state()
+    state = engine.tables[DATABASE, table.oid].state()
     return state.protocol["minReaderVersion"], state.protocol.get("readerFeatures", [])
 
 
@@ -132,7 +132,7 @@ def test_deletion_vectors_can_be_removed_from_a_table_and_added_again(engine: En
     writer.commit()
     assert protocol(engine, VECTORS) == (3, ["deletionVectors"])
     assert contents(engine, VECTORS) == rows_before[:-2]
-    plain = engine.spark.read.format("delta").load(str(engine.path((DATABASE, PLAIN.oid))))
+    plain = engine.spark.read.format("delta").load(str(engine.tables.path((DATABASE, PLAIN.oid))))
     assert plain.count() == 8
 
 
@@ -141,7 +141,7 @@ def test_removal_of_deletion_vectors_is_undone_with_its_protocol(engine: Engine)
     writer = engine.begin(DATABASE)
     change(writer, VECTORS, "id = 1")
     writer.commit()
-    table = engine.table((DATABASE, VECTORS.oid))
+    table = engine.tables[DATABASE, VECTORS.oid]
     state_before = table.state()
     writer = engine.begin(DATABASE)
     writer.ddl.alter_settings(PLAIN)
@@ -170,7 +170,7 @@ def test_protocol_states_the_features_that_a_column_needs(engine: Engine) -> Non
     change(writer, narrow, "id = 3")
     writer.commit()
     assert contents(engine, narrow) == [(1, 7), (2, 8)]
-    plain = engine.spark.read.format("delta").load(str(engine.path((DATABASE, PLAIN.oid))))
+    plain = engine.spark.read.format("delta").load(str(engine.tables.path((DATABASE, PLAIN.oid))))
     assert sorted(map(tuple, plain.collect())) == [(1, 7), (2, 8)]
 
 
@@ -183,7 +183,7 @@ def test_small_files_are_compacted_without_deletion_vectors(engine: Engine, monk
         change(writer, PLAIN, f"id = {number - 1}", v="'y'")
         writer.commit()
     Compactor(engine).look()
-    assert len(engine.table((DATABASE, PLAIN.oid)).state().files) < 8
+    assert len(engine.tables[DATABASE, PLAIN.oid].state().files) < 8
     assert contents(engine, PLAIN) == plainly(engine, PLAIN) == [*[(number, "y") for number in range(7)], (7, "x")]
 
 

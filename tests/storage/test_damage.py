@@ -57,7 +57,7 @@ def test_flipped_bit_of_a_data_file_is_detected_by_a_key_lookup(engine: Engine, 
     stored = relation(20000, "a", id=INT8, v=TEXT)
     ids = np.random.default_rng(18).integers(0, 1 << 62, 1000)
     made(engine, stored, *[(int(key_value), f"value {key_value}") for key_value in ids])
-    [path] = engine.path((DATABASE, stored.oid)).glob("*.parquet")
+    [path] = engine.tables.path((DATABASE, stored.oid)).glob("*.parquet")
     key, wanted_keys = lookup.key_of(stored, [1]), pa.table({"k0": pa.array([int(ids[7]), int(ids[500])], pa.int64())})
     column = pq.read_metadata(path).row_group(0).column(0)
     first = min(offset for offset in (column.dictionary_page_offset, column.data_page_offset) if offset is not None)
@@ -82,11 +82,11 @@ def test_flipped_bit_of_a_data_file_is_detected_by_a_key_lookup(engine: Engine, 
 def test_flipped_bit_of_a_data_file_is_detected_by_a_scan_of_columns(engine: Engine) -> None:
     stored = relation(20002, "c", id=INT8, v=TEXT)
     made(engine, stored, *[(number, f"value {number}") for number in range(1000)])
-    [path] = engine.path((DATABASE, stored.oid)).glob("*.parquet")
+    [path] = engine.tables.path((DATABASE, stored.oid)).glob("*.parquet")
     damage(path, 500)
     reader = engine.begin(DATABASE)
     state, _ = reader.reader.shown(stored)
-    [group] = engine.table((DATABASE, stored.oid)).groups(state)
+    [group] = engine.tables[DATABASE, stored.oid].groups(state)
     with pytest.raises(PostgresError, match=f'file "{path}" is damaged') as raised:
         list(group.pieces(["id"]))
     reader.rollback()
@@ -104,7 +104,7 @@ def test_damaged_file_that_spark_reads_is_reported_with_its_name(engine: Engine)
     writer = engine.begin(DATABASE)
     change(writer, stored, "id % 3 = 0")
     writer.commit()
-    folder = engine.path((DATABASE, stored.oid))
+    folder = engine.tables.path((DATABASE, stored.oid))
     [data], [deleted] = folder.glob("part-*.parquet"), folder.glob("*.bin")
 
     def error() -> PostgresError:

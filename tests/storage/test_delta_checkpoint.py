@@ -19,7 +19,7 @@ from headgate.storage.location import data_location
 
 def written(engine: Engine) -> list[int]:
     """Return the versions that have a checkpoint."""
-    return sorted(int(name[:20]) for name in data_location.names(engine.path(KEY) / "_delta_log") if _CHECKPOINT.fullmatch(name))
+    return sorted(int(name[:20]) for name in data_location.names(engine.tables.path(KEY) / "_delta_log") if _CHECKPOINT.fullmatch(name))
 
 
 _CHECKPOINT = re.compile(r"\d{20}\.checkpoint\..*parquet")
@@ -28,7 +28,7 @@ _CHECKPOINT = re.compile(r"\d{20}\.checkpoint\..*parquet")
 @pytest.mark.slow
 def test_checkpoint_of_the_delta_log_is_written_without_delaying_a_commit(engine: Engine) -> None:
     made(engine, A, (0, "x"))
-    checkpoints = DeltaCheckpoints(engine, every=10)
+    checkpoints = DeltaCheckpoints(engine.tables, durable=True, every=10)
     add(engine, range(1, 14))
     assert written(engine) == [], "a commit wrote a checkpoint"
     checkpoints.write_due()
@@ -41,17 +41,17 @@ def test_checkpoint_of_the_delta_log_is_written_without_delaying_a_commit(engine
     checkpoints.write_due()
     assert len(written(engine)) == 2
     assert ids(engine) == by_path(engine) == list(range(35))
-    DeltaCheckpoints(again(engine), every=10).write_due()
+    DeltaCheckpoints(again(engine).tables, durable=True, every=10).write_due()
     assert len(written(engine)) == 2, "another process writes the checkpoint again"
 
 
 @pytest.mark.on_disk
 def test_checkpoint_is_fsynced_before_it_is_announced(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     made(engine, A, (0, "x"))
-    announced = engine.path(KEY) / "_delta_log" / "_last_checkpoint"
+    announced = engine.tables.path(KEY) / "_delta_log" / "_last_checkpoint"
     synced: list[tuple[str, bool]] = []
     monkeypatch.setattr(fsync, "sync", lambda path: synced.append((Path(path).name, announced.exists())))
-    DeltaCheckpoints(engine, every=1).write_due()
+    DeltaCheckpoints(engine.tables, durable=True, every=1).write_due()
     assert announced.exists()
     [version] = written(engine)
     assert (f"{version:020d}.checkpoint.parquet", False) in synced
@@ -73,18 +73,18 @@ def test_torn_checkpoint_is_set_aside_at_startup(engine: Engine, torn: bytes | N
     monkeypatch.setattr(delta_checkpoint, "EVERY", 1)
     made(engine, A, (0, "x"))
     add(engine, range(1, 4))
-    DeltaCheckpoints(engine, every=1).write_due()
+    DeltaCheckpoints(engine.tables, durable=True, every=1).write_due()
     add(engine, range(4, 6))
     [version] = written(engine)
-    file: Path = engine.path(KEY) / "_delta_log" / f"{version:020d}.checkpoint.parquet"
+    file: Path = engine.tables.path(KEY) / "_delta_log" / f"{version:020d}.checkpoint.parquet"
     whole = file.read_bytes()
     file.write_bytes(torn if torn is not None else whole[:8] + bytes(len(whole) // 2) + whole[8 + len(whole) // 2 :])
     file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
-    engine.table(KEY).forget()
+    engine.tables[KEY].forget()
     started = again(engine)
     assert started.recover() == [f'checkpoint "{file}.damaged" was torn and is set aside']
     assert ids(started) == by_path(started) == list(range(6))
-    DeltaCheckpoints(started, every=1).write_due()
+    DeltaCheckpoints(started.tables, durable=True, every=1).write_due()
     assert len(written(started)) == 1
     assert by_path(started) == list(range(6))
 
@@ -100,11 +100,11 @@ def test_failing_checkpoint_is_logged_and_fails_nothing_else(
         raise PostgresError("XX000", "failed")
 
     with monkeypatch.context() as patched:
-        patched.setattr(engine.table(KEY), "write_checkpoint", fail)
-        DeltaCheckpoints(engine, every=1).write_due()
+        patched.setattr(engine.tables[KEY], "write_checkpoint", fail)
+        DeltaCheckpoints(engine.tables, durable=True, every=1).write_due()
     assert "could not write a Delta checkpoint of relation 20000" in caplog.text
     assert written(engine) == []
     add(engine, range(3, 5))
-    DeltaCheckpoints(engine, every=1).write_due()
+    DeltaCheckpoints(engine.tables, durable=True, every=1).write_due()
     assert len(written(engine)) == 1
     assert ids(engine) == by_path(engine) == list(range(5))

@@ -55,7 +55,7 @@ def test_node_with_tables_does_not_start_on_another_location(tmp_path: Path) -> 
 def test_tables_unknown_to_a_restored_catalog_are_moved_aside(engine: Engine, catalog_file: Path, tmp_path: Path) -> None:
     made(engine, A, (1, "x"))
     engine.recover()
-    folder = engine.path((DATABASE, A.oid))
+    folder = engine.tables.path((DATABASE, A.oid))
     files_before = sorted(name for name in data_location.names(folder) if name.endswith(".parquet"))
     restored = tmp_path / "restored.duckdb"
     shutil.copy(catalog_file, restored)
@@ -98,7 +98,7 @@ def test_numbered_folders_of_others_are_moved_aside(engine: Engine, tmp_path: Pa
 def test_torn_commit_file_is_set_aside_at_startup(engine: Engine) -> None:
     made(engine, A, (1, "x"))
     engine.recover()
-    log = engine.path((DATABASE, A.oid)) / "_delta_log"
+    log = engine.tables.path((DATABASE, A.oid)) / "_delta_log"
     torn = log / f"{2:020d}.json"
     torn.write_bytes(b'{"commitInfo":{"timest\0\0\0\0')
     started = again(engine)

@@ -35,7 +35,9 @@ A = relation(20000, "a", id=INT8, v=TEXT)
 def foreign_append(engine: Engine, *values: tuple[int, str]) -> None:
     """Add rows by another Spark job."""
     job = engine.spark.newSession()
-    job.createDataFrame(list(values), "id bigint, v string").write.format("delta").mode("append").save(str(engine.path((DATABASE, A.oid))))
+    job.createDataFrame(list(values), "id bigint, v string").write.format("delta").mode("append").save(
+        str(engine.tables.path((DATABASE, A.oid)))
+    )
 
 
 def changes(engine: Engine, lsn: Lsn) -> list[tuple[str, int]]:
@@ -57,12 +59,12 @@ def test_foreign_version_in_the_same_tick_of_the_clock_as_the_last_look_is_adopt
     made(engine, A, (1, "x"))
     engine.foreign.look()
     key, start = (DATABASE, A.oid), engine.log.end
-    log, state = data_location.local(engine.path(key) / "_delta_log"), engine.visible[key].state
+    log, state = data_location.local(engine.tables.path(key) / "_delta_log"), engine.tables.visible[key].state
     modified = log.stat().st_mtime_ns
-    delta_log.write_version(engine.path(key), state.version + 1, [{"txn": {"appId": "other", "version": 1}}], "other")
+    delta_log.write_version(engine.tables.path(key), state.version + 1, [{"txn": {"appId": "other", "version": 1}}], "other")
     os.utime(log, ns=(modified, modified))
     engine.foreign.look()
-    assert engine.visible[key].state.version == state.version + 1
+    assert engine.tables.visible[key].state.version == state.version + 1
     assert changes(engine, start) == []
 
 
@@ -74,7 +76,7 @@ def test_timestamps_that_another_writer_stores_as_int96_are_in_utc(engine: Engin
     job = engine.spark.newSession()
     job.conf.set("spark.sql.parquet.outputTimestampType", "INT96")
     odd = job.range(1, 400, 2).selectExpr("id", "timestamp_seconds(id) AS z").coalesce(1)
-    odd.write.format("delta").mode("append").save(str(engine.path((DATABASE, z.oid))))
+    odd.write.format("delta").mode("append").save(str(engine.tables.path((DATABASE, z.oid))))
     engine.foreign.look()
     monkeypatch.setenv("TZ", "America/New_York")  # the time zone of the machine
     for cache in (lookup._database.cache_clear, lookup._functions.clear):
@@ -87,7 +89,7 @@ def test_timestamps_that_another_writer_stores_as_int96_are_in_utc(engine: Engin
     monkeypatch.setattr(compaction, "MOST", 2)
     Compactor(engine).look()
     assert contents(engine, z) == sorted(moments, key=repr)
-    [added] = engine.visible[DATABASE, z.oid].state.files.values()
+    [added] = engine.tables.visible[DATABASE, z.oid].state.files.values()
     assert '"z":"1970-01-01T00:06:39.000Z"' in added["stats"]
 
 
@@ -99,10 +101,10 @@ def test_files_with_other_arrow_types_are_read_and_compacted(engine: Engine, mon
         numbers = range(version * 100, version * 100 + 60)
         expected += [(number, f"v{number}") for number in numbers]
         file = pa.table({"id": numbers, "v": pa.array([f"v{number}" for number in numbers]).cast(kind)})
-        pq.write_table(file, engine.path(key) / f"{version}.parquet")
-        size = (engine.path(key) / f"{version}.parquet").stat().st_size
+        pq.write_table(file, engine.tables.path(key) / f"{version}.parquet")
+        size = (engine.tables.path(key) / f"{version}.parquet").stat().st_size
         add = {"path": f"{version}.parquet", "partitionValues": {}, "size": size, "modificationTime": 0, "dataChange": True}
-        delta_log.write_version(engine.path(key), version, [{"add": {**add, "stats": '{"numRecords":60}'}}], "other")
+        delta_log.write_version(engine.tables.path(key), version, [{"add": {**add, "stats": '{"numRecords":60}'}}], "other")
     engine.foreign.adopt(key)
     transaction = engine.begin(DATABASE)
     for number, column in enumerate(zip(*expected[::30], strict=True), 1):
@@ -111,7 +113,7 @@ def test_files_with_other_arrow_types_are_read_and_compacted(engine: Engine, mon
     transaction.rollback()
     monkeypatch.setattr(compaction, "MOST", 2)
     Compactor(engine).look()
-    assert len(engine.visible[key].state.files) == 1
+    assert len(engine.tables.visible[key].state.files) == 1
     assert contents(engine, A) == sorted(expected, key=repr)
 
 
@@ -120,7 +122,7 @@ def test_definition_of_another_writer_that_the_node_would_not_respect_stops_the_
 ) -> None:
     made(engine, A, (1, "x"))
     key, start = (DATABASE, A.oid), engine.log.end
-    state = engine.visible[key].state
+    state = engine.tables.visible[key].state
     metadata, other_file = state.metadata, "file:/tmp/other.parquet"
     tracked = {**state.protocol, "writerFeatures": [*state.protocol["writerFeatures"], "rowTracking"]}
     restricted = {**metadata, "configuration": {**metadata["configuration"], "delta.constraints.c": "id < 9"}}
@@ -132,10 +134,10 @@ def test_definition_of_another_writer_that_the_node_would_not_respect_stops_the_
         ([{"metaData": metadata}, {"add": {**next(iter(state.files.values())), "path": other_file}}], "is not in its folder"),
     )
     for number, (actions, reason) in enumerate(definitions, state.version + 1):
-        delta_log.write_version(engine.path(key), number, actions, "other")
+        delta_log.write_version(engine.tables.path(key), number, actions, "other")
         with pytest.raises(PostgresError, match=reason):
             engine.foreign.adopt(key)
-    delta_log.write_version(engine.path(key), number + 1, [{"remove": {"path": other_file}}], "other")
+    delta_log.write_version(engine.tables.path(key), number + 1, [{"remove": {"path": other_file}}], "other")
     monkeypatch.setattr(relations, "find", lambda *_: A)
     engine.foreign.adopt(key)
     assert changes(engine, start) == []
@@ -145,10 +147,10 @@ def test_definition_of_another_writer_that_the_node_would_not_respect_stops_the_
 def test_differences_of_a_foreign_version_are_fsynced(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     made(engine, A, (1, "x"), (2, "y"))
     key, synced = (DATABASE, A.oid), list[object]()
-    table, before = engine.path(key), engine.visible[key].state
+    table, before = engine.tables.path(key), engine.tables.visible[key].state
     DeltaTable.forPath(engine.spark.newSession(), str(table)).delete("id = 1")
     monkeypatch.setattr(fsync, "sync", synced.append)
-    after = engine.table(key).state()
+    after = engine.tables[key].state()
     assert foreign_writer.write_difference(engine, A, before, after, single=True)[0] == 1
     folder = foreign_writer.folder(table, after.version)
     parts = {folder / name for name in data_location.names(folder) if name.startswith("part-")}
@@ -174,9 +176,9 @@ def test_recovery_keeps_foreign_versions_and_drops_uncommitted_own_ones(engine: 
 @pytest.mark.slow
 def test_streams_get_each_foreign_version_after_an_own_one_that_recovery_undoes(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     made(engine, A, (1, "x"))
-    start, path = engine.log.end, engine.path((DATABASE, A.oid))
+    start, path = engine.log.end, engine.tables.path((DATABASE, A.oid))
     failed = engine.begin(DATABASE)
-    xid, base = failed.xid, engine.visible[DATABASE, A.oid].state.version
+    xid, base = failed.xid, engine.tables.visible[DATABASE, A.oid].state.version
     failed.rollback()
     engine.catalog.change(lambda cursor: cursor.execute("INSERT INTO hg.intent VALUES (?, ?)", [xid, b""]), Step.INTENT)
     delta_log.write_version(path, base + 1, [parquet.write(path, rows(A, (9, "failed")), {})], transaction_mark(xid))
@@ -232,10 +234,10 @@ def test_transaction_whose_rows_another_writer_has_deleted_fails_and_leaves_noth
     writer = engine.begin(DATABASE)
     writer.append(other_table, rows(other_table, (3, "own")))
     change(writer, A, "id = 2", v="'own'")
-    engine.spark.newSession().sql(f"DELETE FROM delta.`{engine.path((DATABASE, A.oid))}` WHERE id = 2")
+    engine.spark.newSession().sql(f"DELETE FROM delta.`{engine.tables.path((DATABASE, A.oid))}` WHERE id = 2")
     with pytest.raises(PostgresError, match="could not serialize access"):
         writer.commit()
-    delta_rows = engine.spark.newSession().read.format("delta").load(str(engine.path((DATABASE, A.oid)))).collect()
+    delta_rows = engine.spark.newSession().read.format("delta").load(str(engine.tables.path((DATABASE, A.oid)))).collect()
     assert [tuple(row) for row in delta_rows] == [(1, "x")]
     assert contents(engine, other_table) == []
     next_one = engine.begin(DATABASE)
@@ -247,11 +249,11 @@ def test_transaction_whose_rows_another_writer_has_deleted_fails_and_leaves_noth
 def test_late_version_of_a_failed_transaction_is_not_adopted(engine: Engine) -> None:
     """The store writes a version late, after its request has failed."""
     made(engine, A, (1, "x"))
-    start, path = engine.log.end, engine.path((DATABASE, A.oid))
+    start, path = engine.log.end, engine.tables.path((DATABASE, A.oid))
     writer = engine.begin(DATABASE)
     writer.append(A, rows(A, (2, "own")))
     late = parquet.write(path, rows(A, (9, "failed")), {})
-    delta_log.write_version(path, engine.visible[DATABASE, A.oid].state.version + 1, [late], transaction_mark(writer.xid - 1))
+    delta_log.write_version(path, engine.tables.visible[DATABASE, A.oid].state.version + 1, [late], transaction_mark(writer.xid - 1))
     with pytest.raises(PostgresError, match="could not serialize access"):
         writer.commit()
     writer = engine.begin(DATABASE)

@@ -143,7 +143,7 @@ def numbers(engine: Engine) -> tuple[list[int], list[int]]:
 
 def orphans(engine: Engine, table: Relation) -> list[Path]:
     """Return the files of a table that no version names."""
-    path = engine.path((DATABASE, table.oid))
+    path = engine.tables.path((DATABASE, table.oid))
     named_files = {
         file for version in range((newest_version(path) or 0) + 1) for file in file_action.files_of(path, read_version(path, version))
     }
@@ -196,7 +196,7 @@ def test_files_of_a_failed_job_are_removed_by_cleaning(small: Engine, disk: Disk
     assert not [file for file in orphaned_files if file.exists()]
     until(lambda: disk.room > room_before - (1 << 20), "a cancelled task still holds its file open")
     running.append(A, rows(A, (1, "y")))
-    small.table((DATABASE, A.oid)).has_failed = True  # staged files of other transactions are kept
+    small.tables[DATABASE, A.oid].has_failed = True  # staged files of other transactions are kept
     cleaner.clean(small.log.end, 0)
     running.commit()
     assert contents(small, A) == [(0, "x"), (1, "y")]

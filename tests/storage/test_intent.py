@@ -56,18 +56,18 @@ def failing(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, error: BaseE
 
 
 def versions(engine: Engine) -> list[int | None]:
-    return [newest_version(engine.path((DATABASE, table.oid))) for table in (A, B)]
+    return [newest_version(engine.tables.path((DATABASE, table.oid))) for table in (A, B)]
 
 
 def by_another_reader(engine: Engine, table: Any) -> list[tuple[Any, ...]]:
     """Return the rows as any Spark job reads them."""
-    frame = engine.spark.newSession().read.format("delta").load(str(engine.path((DATABASE, table.oid))))
+    frame = engine.spark.newSession().read.format("delta").load(str(engine.tables.path((DATABASE, table.oid))))
     return sorted((tuple(row) for row in frame.collect()), key=repr)
 
 
 def files(engine: Engine, table: Any) -> set[str]:
     """Return the data files, change files and deletion vectors in a table's folder."""
-    names = [file.name for file in data_location.below(engine.path((DATABASE, table.oid)))]
+    names = [file.name for file in data_location.below(engine.tables.path((DATABASE, table.oid)))]
     return {name for name in names if name.endswith((".parquet", ".bin")) and not name.startswith("_delta_log/")}
 
 
@@ -88,10 +88,10 @@ def test_finished_intent_is_not_carried_out_again_at_startup(engine: Engine) -> 
     _ = transaction.cursor  # a session looks at the catalog before it writes: its view of it is older than the intent
     transaction.append(A, rows(A, (3, "new")))
     transaction.commit()
-    end, reached = engine.log.end, newest_version(engine.path((DATABASE, A.oid)))
+    end, reached = engine.log.end, newest_version(engine.tables.path((DATABASE, A.oid)))
     started = again(engine)
     assert started.recover() == []
-    assert (started.log.end, newest_version(started.path((DATABASE, A.oid)))) == (end, reached)
+    assert (started.log.end, newest_version(started.tables.path((DATABASE, A.oid)))) == (end, reached)
     assert engine.catalog.cursor().execute("SELECT count(*) FROM hg.intent").fetchone() == (0,)
 
 
@@ -246,9 +246,14 @@ def test_each_statement_of_a_transaction_is_published_and_the_change_feed_has_al
         (4, "I"),
     ]
     assert [new_row and new_row["v"] for new_row in changes_table["new"].to_pylist()] == ["new", "gone", None, "newer", "last"]
-    version = newest_version(engine.path((DATABASE, A.oid)))
+    version = newest_version(engine.tables.path((DATABASE, A.oid)))
     reader = engine.spark.newSession().read.format("delta").option("readChangeFeed", "true")
-    read = reader.option("startingVersion", version).option("endingVersion", version).load(str(engine.path((DATABASE, A.oid)))).collect()
+    read = (
+        reader.option("startingVersion", version)
+        .option("endingVersion", version)
+        .load(str(engine.tables.path((DATABASE, A.oid))))
+        .collect()
+    )
     assert sorted((row["_change_type"], row["id"], row["v"]) for row in read) == [
         ("delete", 1, "x"), ("delete", 2, "y"), ("delete", 3, "newer"), ("delete", 4, "gone"),
         ("insert", 3, "new"), ("insert", 4, "gone"), ("insert", 5, "last"), ("update_postimage", 3, "newer"), ("update_preimage", 3, "new"),

@@ -58,7 +58,7 @@ def test_log_of_a_small_table_is_not_replayed(engine: Engine, jobs: Callable[[],
 def test_checksum_of_an_empty_table_equals_deltas(spark: SparkSession, engine: Engine) -> None:
     made(engine, T)
     row = stored(T, as_lists=False)
-    node_path, delta_path = engine.path((DATABASE, T.oid)), engine.data_dir / "made_by_delta"
+    node_path, delta_path = engine.tables.path((DATABASE, T.oid)), engine.data_dir / "made_by_delta"
     spark.createDataFrame([], row).write.format("delta").option("delta.enableDeletionVectors", "true").save(str(delta_path))
     own_checksum, delta_checksum = (json.loads((path / "_delta_log" / f"{0:020d}.crc").read_text()) for path in (node_path, delta_path))
     checksum = {name: value for name, value in own_checksum.items() if name not in ("metadata", "protocol")}
@@ -83,8 +83,8 @@ def test_small_and_large_tables_are_read_alike(engine: Engine, monkeypatch: pyte
     writer.ddl.alter(T, wider)
     writer.append(wider, rows(wider, (5, "late", 7)))
     writer.commit()
-    table = engine.table((DATABASE, T.oid))
-    state = engine.visible[DATABASE, T.oid].state
+    table = engine.tables[DATABASE, T.oid]
+    state = engine.tables.visible[DATABASE, T.oid].state
 
     def seen() -> list[list[dict[str, object]]]:
         frames = table.frame(state), table.frame(state, positions=True), table.frame(state, in_order=True)

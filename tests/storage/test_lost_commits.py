@@ -48,12 +48,12 @@ def test_start_with_a_catalog_that_lacks_commits_fails_and_keeps_the_rows(engine
     writer = engine.begin(DATABASE)
     writer.append(A, rows(A, (2, "committed")))
     writer.commit()
-    version = newest_version(engine.path((DATABASE, A.oid)))
+    version = newest_version(engine.tables.path((DATABASE, A.oid)))
     with pytest.raises(PostgresError, match=r"is older than the tables: commits of .* are not in it") as refused:
         restored.starts().recover()
     assert refused.value.sqlstate == "XX001"
     assert f"knows version 1; there is version {version} of transaction {writer.xid}." in refused.value.detail
-    assert newest_version(engine.path((DATABASE, A.oid))) == version
+    assert newest_version(engine.tables.path((DATABASE, A.oid))) == version
     assert contents(engine, A) == [(1, "x"), (2, "committed")]
 
 

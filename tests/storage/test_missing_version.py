@@ -19,7 +19,7 @@ B = relation(20001, "b", id=INT8, v=TEXT)
 
 def hidden(engine: Engine, version: int) -> list[tuple[DataPath, bytes]]:
     """Remove the commit file of a version and its checksums. Return them."""
-    log = engine.path((DATABASE, A.oid)) / "_delta_log"
+    log = engine.tables.path((DATABASE, A.oid)) / "_delta_log"
     names = [name for name in data_location.names(log) if name.lstrip(".").startswith(f"{version:020d}.")]
     contents_of_files = [(log / name, (log / name).read_bytes()) for name in names]
     data_location.remove_all(file for file, _ in contents_of_files)
@@ -32,11 +32,11 @@ def test_table_with_a_missing_newest_version_is_an_error_and_its_number_is_not_r
     writer = engine.begin(DATABASE)
     change(writer, A, "id = 1", v="'newer'")
     writer.commit()
-    path = engine.path((DATABASE, A.oid))
+    path = engine.tables.path((DATABASE, A.oid))
     newest = newest_version(path)
     assert newest is not None
     removed = hidden(engine, newest)
-    engine.table((DATABASE, A.oid)).forget()  # a process that starts has an empty cache
+    engine.tables[DATABASE, A.oid].forget()  # a process that starts has an empty cache
     started = again(engine)
     text = f"version {newest} of relation {A.oid} of database {DATABASE} is missing"
     assert [line for line in started.recover() if text in line]
@@ -69,25 +69,25 @@ def test_table_with_a_missing_newest_version_is_an_error_and_its_number_is_not_r
 
 def test_table_that_lacks_its_newest_version_can_be_dropped(engine: Engine) -> None:
     made(engine, A, (1, "x"))
-    hidden(engine, newest_version(engine.path((DATABASE, A.oid))) or 0)
-    engine.table((DATABASE, A.oid)).forget()
+    hidden(engine, newest_version(engine.tables.path((DATABASE, A.oid))) or 0)
+    engine.tables[DATABASE, A.oid].forget()
     started = again(engine)
     started.recover()
     transaction = started.begin(DATABASE)
     transaction.own(A)  # DROP TABLE must not raise XX001
     transaction.ddl.drop(A)
     transaction.commit()
-    assert not data_location.has_any(engine.path((DATABASE, A.oid)))
+    assert not data_location.has_any(engine.tables.path((DATABASE, A.oid)))
 
 
 def test_missing_version_below_the_newest_is_named(engine: Engine) -> None:
     made(engine, A, (1, "x"))
-    hidden(engine, newest_version(engine.path((DATABASE, A.oid))) or 0)
+    hidden(engine, newest_version(engine.tables.path((DATABASE, A.oid))) or 0)
     writer = engine.begin(DATABASE)
     change(writer, A, "id = 1", v="'newer'")
     writer.commit()
-    newest = newest_version(engine.path((DATABASE, A.oid))) or 0
-    engine.table((DATABASE, A.oid)).forget()
+    newest = newest_version(engine.tables.path((DATABASE, A.oid))) or 0
+    engine.tables[DATABASE, A.oid].forget()
     started = again(engine)
     started.recover()
     with pytest.raises(PostgresError, match=f"version {newest - 1} of relation {A.oid} of database {DATABASE} is missing") as raised:

@@ -29,13 +29,13 @@ def taken(_: pa.Table) -> None:
 
 def test_rows_are_written_at_commit_in_one_version(engine: Engine) -> None:
     made(engine, A, (1, "x"))
-    start, version = engine.log.end, engine.visible[DATABASE, A.oid].state.version
+    start, version = engine.log.end, engine.tables.visible[DATABASE, A.oid].state.version
     writer = engine.begin(DATABASE)
     later(writer, (2, "y"))
     later(writer, (3, "z"))
     assert contents(writer, A) == [(1, "x"), (2, "y"), (3, "z")]
     assert contents(engine, A) == [(1, "x")]
-    assert engine.table((DATABASE, A.oid)).state().version == version
+    assert engine.tables[DATABASE, A.oid].state().version == version
     writer.commit()
     assert changes(engine, start) == [("write", 2)]
     assert contents(engine, A) == [(1, "x"), (2, "y"), (3, "z")]

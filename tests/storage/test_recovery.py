@@ -33,7 +33,7 @@ def test_recovery_removes_uncommitted_writes_and_incomplete_tables(engine: Engin
     lost.append(A, rows(A, (2, "lost")))
     change(lost, A, "id = 1", v="'lost'")
     lost.ddl.create(B)
-    begun = engine.path((DATABASE, 22222)) / "_delta_log"
+    begun = engine.tables.path((DATABASE, 22222)) / "_delta_log"
     data_location.make_folder(begun)
     data_location.write_new(begun / f"{0:020d}.crc", "{}")
     started = again(engine)
@@ -42,10 +42,10 @@ def test_recovery_removes_uncommitted_writes_and_incomplete_tables(engine: Engin
         f"removed uncommitted relation 22222 of database {DATABASE}",
     ]
     assert contents(started, A) == [(1, "x")]
-    version = newest_version(started.path((DATABASE, A.oid)))
+    version = newest_version(started.tables.path((DATABASE, A.oid)))
     once_more = again(engine)
     assert once_more.recover() == []
-    assert newest_version(once_more.path((DATABASE, A.oid))) == version
+    assert newest_version(once_more.tables.path((DATABASE, A.oid))) == version
     writer = once_more.begin(DATABASE)
     writer.append(A, rows(A, (3, "after")))
     writer.commit()

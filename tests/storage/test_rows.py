@@ -31,7 +31,7 @@ def test_deleted_changed_added_and_renamed_data_is_the_same_for_both_readers(eng
     writer.ddl.alter(T, renamed)
     writer.append(renamed, rows(renamed, (100, None, 7)))
     writer.commit()
-    table, state = engine.table(KEY), engine.visible[KEY].state
+    table, state = engine.tables[KEY], engine.tables.visible[KEY].state
     by_driver = table.frame(state, positions=True).toArrow()
     monkeypatch.setattr(delta_table, "RESIDENT_ROWS", -1)
     assert table.held(state) is None
@@ -60,7 +60,7 @@ def test_column_is_not_computed_for_rows_that_are_not_requested(engine: Engine) 
 
 def test_damaged_file_of_a_small_table_is_named(engine: Engine) -> None:
     made(engine, T, (1, "x" * 50))
-    [file] = engine.path(KEY).glob("part-*.parquet")
+    [file] = engine.tables.path(KEY).glob("part-*.parquet")
     near = data_location.local(file)  # of an object store the copy, which may be damaged too
     torn = bytearray(near.read_bytes())
     torn[20] ^= 0xFF

@@ -56,7 +56,7 @@ def test_unreadable_table_is_named_until_it_is_readable(engine: Engine, damage: 
         engine._make_all_visible()
     hurt, expected_text = DAMAGES[damage]
     assert unreadable_tables(engine) == []
-    undo = hurt(Path(str(engine.path(key))))
+    undo = hurt(Path(str(engine.tables.path(key))))
     [(subject, text)] = unreadable_tables(engine)
     assert subject == ("data location" if damage == "location is missing" else key)
     assert expected_text in text
@@ -67,7 +67,7 @@ def test_unreadable_table_is_named_until_it_is_readable(engine: Engine, damage: 
 def test_file_that_a_statement_found_damaged_is_read_again_until_it_is_intact(engine: Engine) -> None:
     engine.recover()
     table = made(engine, relation(20201, "b", id=INT8, v=TEXT), *((number, f"value {number}") for number in range(1000)))
-    path = _file(Path(str(engine.path((DATABASE, table.oid)))))
+    path = _file(Path(str(engine.tables.path((DATABASE, table.oid)))))
     undo = changed(path, lambda content: content[:500] + bytes([content[500] ^ 1]) + content[501:])
     assert unreadable_tables(engine) == []  # its data is not read unasked
     engine.note_unreadable(PostgresError("XX001", f'file "{path}" is damaged or cannot be read'))
@@ -80,7 +80,7 @@ def test_file_that_a_statement_found_damaged_is_read_again_until_it_is_intact(en
 def test_dropped_table_is_removed_from_the_watch(engine: Engine) -> None:
     engine.recover()
     table = made(engine, relation(20202, "c", id=INT8, v=TEXT), (1, "x"))
-    moved(_file(Path(str(engine.path((DATABASE, table.oid))))))
+    moved(_file(Path(str(engine.tables.path((DATABASE, table.oid))))))
     assert len(unreadable_tables(engine)) == 1
     writer = engine.begin(DATABASE)
     writer.ddl.drop(table)

@@ -68,9 +68,9 @@ def test_table_of_a_rolled_back_transaction_leaves_no_directory(engine: Engine) 
     writer = engine.begin(DATABASE)
     writer.ddl.create(A)
     writer.append(A, rows(A, (1, "x")))
-    assert data_location.has_any(engine.path((DATABASE, A.oid)))
+    assert data_location.has_any(engine.tables.path((DATABASE, A.oid)))
     writer.rollback()
-    assert not data_location.has_any(engine.path((DATABASE, A.oid)))
+    assert not data_location.has_any(engine.tables.path((DATABASE, A.oid)))
 
 
 def test_failure_behind_the_commit_is_no_error_of_the_transaction(engine: Engine) -> None:
@@ -95,7 +95,7 @@ def test_dropped_table_is_removed_after_its_last_reader(engine: Engine) -> None:
     assert contents(reader, A) == [(1, "x")]
     reader.rollback()
     engine.clean()
-    assert not data_location.has_any(engine.path((DATABASE, A.oid)))
+    assert not data_location.has_any(engine.tables.path((DATABASE, A.oid)))
     with pytest.raises(PostgresError) as raised:
         contents(engine, A)
     assert raised.value.sqlstate == "42P01"
@@ -121,7 +121,7 @@ def test_rollback_to_a_savepoint_keeps_earlier_changes(engine: Engine) -> None:
     writer.commit()
     assert contents(engine, A) == [(1, "x"), (2, "kept"), (5, "last")]
     assert [logged_write.changes for logged_write in engine.log.entries(lsn_before, DATABASE, 1)[0].writes] == [1, 1]
-    assert not data_location.has_any(engine.path((DATABASE, B.oid)))
+    assert not data_location.has_any(engine.tables.path((DATABASE, B.oid)))
 
 
 def test_rollback_to_a_savepoint_undoes_catalog_rows(engine: Engine) -> None:
@@ -230,7 +230,7 @@ def test_column_names_that_parquet_rejects_are_kept(engine: Engine) -> None:
     assert change(writer, odd, "`a b` = 1", **{"x;y{z}(w)=,": "'changed'"}) == 1
     writer.commit()
     assert contents(engine, odd) == [(1, "changed", 2, 3), (2, "two", 3, 4)]
-    plain = engine.spark.read.format("delta").load(str(engine.path((DATABASE, odd.oid))))
+    plain = engine.spark.read.format("delta").load(str(engine.tables.path((DATABASE, odd.oid))))
     assert plain.columns == ["a b", "x;y{z}(w)=,", 'tick`ed "q"', "ä.b"]
     assert plain.count() == 2
 

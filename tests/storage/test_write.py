@@ -63,7 +63,7 @@ def test_all_types_are_written_and_changed_alike(engine: Engine, way: str) -> No
     bounds = (min(lows), max(highs), sum(stat["nullCount"]["un"] for stat in stats))
     result = {"table": table, "feed": sorted(map(repr, changed)), "bounds": bounds, "rows": state.rows}
     writer.commit()
-    assert engine.spark.read.format("delta").load(str(engine.path((DATABASE, ALL.oid)))).count() == 3
+    assert engine.spark.read.format("delta").load(str(engine.tables.path((DATABASE, ALL.oid)))).count() == 3
     assert SEEN.setdefault("all", result) == result
 
 
@@ -101,7 +101,9 @@ def test_rows_of_one_file_can_be_deleted_repeatedly_by_either_writer(engine: Eng
         change(writer, table, f"id % 5 = {remainder}")
         assert writer.reader.frame(table).count() == 5000 - 1000 * (remainder + 1)
     state = writer.reader.state(table)
-    deleted = sum(len(deletion_vector.read(engine.path((DATABASE, table.oid)), add.get("deletionVector"))) for add in state.files.values())
+    deleted = sum(
+        len(deletion_vector.read(engine.tables.path((DATABASE, table.oid)), add.get("deletionVector"))) for add in state.files.values()
+    )
     assert deleted == 4000
     monkeypatch.setattr(write, "SMALL_ROWS", 10_000)
     change(writer, table, "id >= 0")

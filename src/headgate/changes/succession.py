@@ -79,7 +79,7 @@ def current(transaction: Transaction, relation: Relation, view: StatementView, r
 
 def is_live(transaction: Transaction, relation: Relation, state: TableState, place: Place) -> bool:
     """Return whether a place holds a live row."""
-    table = transaction.engine.table((relation.database, relation.oid))
+    table = transaction.engine.tables[relation.database, relation.oid]
     add = state.files.get(table.name(place[0]))
     return add is not None and place[1] not in deletion_vector.read(table.path, add.get("deletionVector"))
 
@@ -118,7 +118,7 @@ def having(transaction: Transaction, relation: Relation, state: TableState, key:
     unique = not any(column.null_count for column in keys.columns) and any(
         {column.name for column in relation.columns if column.attnum in attnums} == {*key.names} for attnums in _unique(relation)
     )
-    table = transaction.engine.table((relation.database, relation.oid))
+    table = transaction.engine.tables[relation.database, relation.oid]
     stored = lookup.find_in(table, relation, state, key, keys, most=None if unique else MOST)
     if not unique and stored.num_rows >= MOST:
         raise ambiguous(relation)

@@ -85,7 +85,7 @@ class Subject:
         return f"table {name} of {self.database(key[0])}" if name is not None else f"relation with OID {key[1]} of {self.database(key[0])}"
 
     def path(self, key: Key) -> DataPath:
-        return self.engine.path(key)
+        return self.engine.tables.path(key)
 
     def files(self, key: Key) -> Mapping[str, Action] | None:
         """Return the `add` actions of a table as of `end`, by path, or None if its log cannot be read."""

@@ -212,7 +212,7 @@ def _groups(engine: Engine, relation: Relation, end: Lsn) -> Iterator[RowGroup]:
     key = (relation.database, relation.oid)
     state = engine.state_at(key, end)
     if state is not None and relation.columns:
-        yield from engine.table(key).groups(state)
+        yield from engine.tables[key].groups(state)
 
 
 def _rows(engine: Engine, relation: Relation, lsn: Lsn, end: Lsn) -> Iterator[DecodedChanges]:

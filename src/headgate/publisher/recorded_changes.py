@@ -92,7 +92,7 @@ def removed(engine: Engine, relation: Relation, history: Relation, entries: Sequ
     commits, lsns = (np.array([int(getattr(entry.writes[0], name)) for entry in entries]) for name in ("commit_lsn", "lsn"))
     begins = np.cumsum([0, *(entry.writes[0].changes for entry in entries)])
     count = 0
-    for rows in _ordered(_groups(_files(engine.path(key), history, state, first, last)), first, last) if state is not None else ():
+    for rows in _ordered(_groups(_files(engine.tables.path(key), history, state, first, last)), first, last) if state is not None else ():
         numbers = np.arange(count, count + rows.num_rows)
         at = np.searchsorted(ends, rows[_LSN].to_numpy())
         if not np.array_equal(at, np.searchsorted(begins, numbers, "right") - 1):

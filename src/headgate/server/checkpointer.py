@@ -70,7 +70,7 @@ class Checkpointer(Supervised):
         self._catalog, self._engine, self._slots, self._log_table, self._settings = catalog, engine, slots, log_table, settings
         self._terminate, self._lacks_executors = terminate, lacks_executors
         self._cleaner = Cleaner(engine)
-        self._delta_checkpoints = DeltaCheckpoints(engine)
+        self._delta_checkpoints = DeltaCheckpoints(engine.tables, durable=engine.durable)
         self._one = threading.Lock()
         self._jobs = job_group.EndedJobs("checkpointer", "headgate checkpointer", self._check)
         self._last, self._last_end = time.monotonic(), engine.log.end

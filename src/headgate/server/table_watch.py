@@ -55,7 +55,7 @@ class TableWatch(Periodic):
         for key, text in known.items():
             self._look_at(key, text)
         budget = FILES if data_location.is_local(base) else STORE_TABLES
-        others = [key for key in self._engine.visible if key not in known]
+        others = [key for key in self._engine.tables.visible if key not in known]
         for index in range(len(others)):
             if budget <= 0:
                 self._place += index
@@ -64,11 +64,11 @@ class TableWatch(Periodic):
 
     def _look_at(self, key: Key, known: str = "") -> int:
         """Record or clear the table's problem and return the cost of the check. `known`: the earlier problem, which may name a file."""
-        shown = self._engine.visible.get(key)
+        shown = self._engine.tables.visible.get(key)
         if shown is None:
             self._engine.obstacles.clear(READING, key)
             return 0
-        path = self._engine.path(key)
+        path = self._engine.tables.path(key)
         adds: list[Action] = []
         try:
             if not delta_log.has_version(path, shown.version):
@@ -80,7 +80,7 @@ class TableWatch(Periodic):
             problem = str(error) or type(error).__name__
         if problem is None:
             self._engine.obstacles.clear(READING, key)
-        elif self._engine.visible.get(key) is shown:  # otherwise files of an earlier version may have been removed in the meantime
+        elif self._engine.tables.visible.get(key) is shown:  # otherwise files of an earlier version may have been removed in the meantime
             self._engine.obstacles.note(READING, key, problem)
         if not data_location.is_local(path):
             return 1

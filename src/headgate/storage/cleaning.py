@@ -18,7 +18,7 @@ can need. Of a table, these are removed:
 A commit every few seconds makes hundreds of thousands of versions within the retention (a SELECT after a start took a minute). So versions
 are trimmed by count too, to KEPT_VERSIONS. First, their list of files that may be removed later is stored
 (``_headgate/removed/<version>``, with the time of the last of them). Delta's snapshots name the versions that they were made of, and are
-computed when they are first read. So Delta reads the log again (`Engine.read_anew`), and nothing is removed before the transactions that
+computed when they are first read. So Delta reads the log again (`Tables.read_anew`), and nothing is removed before the transactions that
 ran then have ended.
 
 Delta's own VACUUM and log clean-up do not know slots: the tables have the latter disabled.
@@ -93,7 +93,7 @@ class Cleaner:
             _log.debug("removed %d entries of the transaction log", trimmed)
         before = time.time() - retention
         for key, needed in engine.log.needed_versions(oldest).items():
-            if key not in engine.visible:
+            if key not in engine.tables.visible:
                 continue
             try:
                 self._clean_table(key, needed, before)
@@ -102,13 +102,13 @@ class Cleaner:
                 _log.warning("could not clean relation %d: %s", key[1], error)
                 engine.obstacles.note("cleaning", key, str(error))
             except KeyError:
-                if key in engine.visible:
+                if key in engine.tables.visible:
                     raise  # otherwise it was dropped meanwhile
         engine.clean()
 
     @step(Step.CLEANING)
     def _clean_table(self, key: Key, needed: int, before: float) -> None:
-        path = self._engine.path(key)
+        path = self._engine.tables.path(key)
         entries = data_location.names_if_any(path / "_headgate")  # listed once per table and checkpoint: requests count
         for name in entries:
             if name.isdigit() and int(name) < needed:
@@ -153,7 +153,7 @@ class Cleaner:
         engine = self._engine
         try:
             with engine.locked(key, LOCK_SECONDS) as own:
-                checkpoint = engine.read_anew(key)
+                checkpoint = engine.tables.read_anew(key)
                 self._anew[key] = checkpoint, engine.running.ids() - {own}
         except PostgresError as error:
             if error.sqlstate != "55P03":
@@ -200,7 +200,7 @@ class Cleaner:
 
     def _remove_unnamed(self, key: Key, path: DataPath, before: float) -> None:
         """Remove old files that no version names, left by a killed process or a failed Spark job."""
-        newest, table = self._engine.visible[key].version, self._engine.table(key)
+        newest, table = self._engine.tables.visible[key].version, self._engine.tables[key]
         # a staged file belongs to a transaction that is running, prepared, or being undone
         oldest = min(before, self._engine.running.oldest_time() - CLOCK_SECONDS)
         has_aged = self._youngest.get(key, oldest) < oldest
@@ -221,7 +221,7 @@ class Cleaner:
 
     def _needed_files(self, key: Key, path: DataPath, upto: int) -> set[str]:
         """Return the files that a version after `upto` has or removes, or that are visible."""
-        shown = self._engine.visible[key].state
+        shown = self._engine.tables.visible[key].state
         return set(file_action.names_of(path, shown.files.values())) | named_files(path, upto)
 
 

@@ -88,7 +88,7 @@ class Compactor(Periodic):
 
         A table that has not been loaded since the start has not changed since.
         """
-        seen, self._seen = self._seen, self._engine.visible
+        seen, self._seen = self._seen, self._engine.tables.visible
         changed = {key for key, shown in self._seen.items() if shown is not seen.get(key)} if self._seen is not seen else set()
         blocked, self._blocked = self._blocked, set()
         failed = set[Key]()
@@ -109,7 +109,7 @@ class Compactor(Periodic):
 
 def _compact(engine: Engine, key: Key) -> None:
     """Rewrite files of a table if it is time. Raise 55P03 if another transaction blocks it."""
-    shown = engine.visible.get(key)
+    shown = engine.tables.visible.get(key)
     if shown is None or not compaction.files_to_rewrite(shown.state):
         return
     for attempt in range(ATTEMPTS + 1):
@@ -119,20 +119,20 @@ def _compact(engine: Engine, key: Key) -> None:
 
 def _attempt(engine: Engine, key: Key, *, lock_first: bool) -> bool:
     """Rewrite files of a table if it is time. Return False if a writer was faster."""
-    table, new_files = engine.table(key), set[DataPath]()
+    table, new_files = engine.tables[key], set[DataPath]()
     transaction = engine.begin(key[0])  # from now on nothing that it reads is removed
     lock = functools.partial(engine.locks.acquire, key, transaction.xid, lock_timeout=LOCK_SECONDS, beside_claims=True)
     try:
         if lock_first:
             lock()
-        shown = engine.visible.get(key)
+        shown = engine.tables.visible.get(key)
         if shown is None or not (chosen := compaction.files_to_rewrite(shown.state)):
             return True
         with step(Step.COMPACTION):
             rewritten = compaction.rewrite(table, shown.state, chosen)
             new_files.update(file_action.files_made(table.path, rewritten.actions()))
             lock()
-            current = engine.visible.get(key)
+            current = engine.tables.visible.get(key)
             if current is None:
                 return True  # it was dropped
             if not compaction.still_there(table, shown.state, current.state, chosen):

@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,16 +26,14 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headgate.catalog.relation import relation as relations
 from headgate.errors import PostgresError
-from headgate.failpoint import Step, step
+from headgate.failpoint import Step
 from headgate.lsn import Lsn
 from headgate.storage import inventory, lost_commits
 from headgate.storage.delta import delta_checkpoint, delta_log
-from headgate.storage.delta.delta_table import DeltaTable
 from headgate.storage.delta.internals.log_cache import Delta
 from headgate.storage.delta.table_state import TableState
-from headgate.storage.delta.visible_state import Visible
+from headgate.storage.delta.tables import Tables
 from headgate.storage.location import data_location, directory_owner
 from headgate.storage.location.data_location import DataPath
 from headgate.storage.location.disk_reserve import Reserve
@@ -99,9 +97,7 @@ class Engine:
         self.serial_lock = threading.RLock()
         """Held by a serializable transaction from its last check to its commit."""
         self.running = RunningTransactions(catalog, self.log)
-        self._tables: dict[Key, DeltaTable] = {}
-        self._registry = threading.Lock()
-        self.visible: Mapping[Key, Visible] = {}
+        self.tables = Tables(catalog, self.delta, self.folders)
         self.intents = Intents(self)
         self.prepared = PreparedTransactions(self)
         self.foreign = ForeignWriters(self)
@@ -130,49 +126,6 @@ class Engine:
         """The folder for files that Spark's tasks and the driver exchange. Both can read and write it."""
         self.reserve = Reserve([self.data_dir, *([self.base] if isinstance(self.base, Path) else [])])
 
-    def _make_all_visible(self) -> None:
-        """Make every table visible as logged. If own versions above were undone, use the version that undid them, which is equal."""
-        logged = {key: logged_table.version for key, logged_table in self.log.versions().items()}
-        newest = self._newest(logged)
-        shown = {key: max(version, newest[key] or 0) for key, version in logged.items()}
-        self.visible = {key: Visible(self._loader(key, version), known=version) for key, version in shown.items()}
-
-    def _newest(self, keys: Collection[Key]) -> dict[Key, int | None]:
-        """Return the newest existing version of each table."""
-        return dict(zip(keys, data_location.together(self.base, delta_log.newest_version, map(self.path, keys)), strict=True))
-
-    def _loader(self, key: Key, version: int) -> Callable[[], TableState]:
-        def load() -> TableState:
-            if self._lacks(key, version):
-                raise self._missing(key, version)
-            try:
-                return self.table(key).state(version)
-            except Exception:
-                path = self.path(key)
-                needed = range(delta_log.newest_checkpoint(path, version) + 1, version)
-                if (missing := next((candidate for candidate in needed if not delta_log.has_version(path, candidate)), None)) is not None:
-                    raise self._missing(key, missing) from None
-                raise
-
-        return load
-
-    def _lacks(self, key: Key, version: int) -> bool:
-        """Return whether the version that the log names, and all above it, are missing: removed by hand, or lost with the disk."""
-        newest = delta_log.newest_version(self.path(key))
-        return newest is None or newest < version
-
-    def _missing(self, key: Key, version: int) -> PostgresError:
-        name = self.title(key)
-        file = self.path(key) / "_delta_log" / f"{version:020d}.json"
-        hint = "Restore it from a backup, with the files that it names; the other tables are not affected."
-        return PostgresError("XX001", f"version {version} of {name} is missing", detail=f'There is no file "{file}".', hint=hint)
-
-    def title(self, key: Key) -> str:
-        """Return the name of a relation for messages."""
-        with contextlib.closing(self.catalog.cursor()) as cursor:
-            relation = relations.find(cursor, *key)
-        return f"relation {key[1]} of database {key[0]}" if relation is None else f'table "{relation.schema}.{relation.name}"'
-
     def note_unreadable(self, error: PostgresError) -> None:
         """Record an obstacle for the table if a statement or a worker found a damaged or missing file of it."""
         if error.sqlstate not in _UNREADABLE:
@@ -196,57 +149,15 @@ class Engine:
         """Return the size up to which a batch is written without a Spark job, as set now. 0: all batches and row filters use tasks."""
         return int(self.settings.get("small_batch_rows", SMALL_BATCH_ROWS))
 
-    # tables
-
-    def path(self, key: Key) -> DataPath:
-        """Return the directory of a relation's Delta table."""
-        return self.folders.path(key)
-
-    def table(self, key: Key) -> DeltaTable:
-        with self._registry:
-            table = self._tables.get(key)
-            if table is None:
-                table = self._tables[key] = DeltaTable(self.delta, self.path(key))
-            return table
-
-    def forget(self, key: Key) -> bool:
-        """Remove a table's directory, or give that of an external table back. Return whether that is done."""
-        with self._registry:
-            table = self._tables.pop(key, None) or DeltaTable(self.delta, self.path(key))
-        if self.folders.opened_at(key) is None:
-            return table.remove()
-        table.forget()
-        with step(Step.CLEANING):
-            self.folders.release(key, self.catalog.system_identifier())
-        return True
-
     def forget_created(self, key: Key) -> None:
         """Forget a table whose transaction did not commit, although a version of it may exist. Undo that version of an external table."""
         opened_at = self.folders.opened_at(key)
         if opened_at is not None:
             self.foreign.recover(key, opened_at)
-        self.forget(key)
+        self.tables.forget(key)
 
-    def read_anew(self, key: Key) -> int:
-        """Make Delta read a table's log again from its newest checkpoint. Return that version. The caller holds the table's lock.
-
-        Running transactions may continue with the state that they have read.
-        """
-        version = self.visible[key].state.version
-        self.table(key).forget()
-        return delta_log.newest_checkpoint(self.path(key), version)
-
-    def set_aside(self, key: Key) -> DataPath:
-        """Move a table's directory that the log does not name out of the way. Return its new path."""
-        with self._registry:
-            table = self._tables.pop(key, None) or DeltaTable(self.delta, self.path(key))
-        table.forget()
-        return directory_owner.set_aside(self.base, self.path(key))
-
-    def publish(self, states: Mapping[Key, TableState], gone: set[Key]) -> None:
-        """Make new states visible, all at once. Call under the commit lock."""
-        others = {key: shown for key, shown in self.visible.items() if key not in gone}
-        self.visible = others | {key: Visible(state=state) for key, state in states.items() if key not in gone}
+    def _make_all_visible(self) -> None:
+        self.tables.make_visible({key: table.version for key, table in self.log.versions().items()})
 
     def state_at(self, key: Key, lsn: Lsn) -> TableState | None:
         """Return a table as of an LSN, or None if it did not exist."""
@@ -254,23 +165,9 @@ class Engine:
             version = self.log.version_at(*key, lsn)
             if version is None:
                 return None
-            if key in self.visible and version == self.log.version_at(*key, self.log.end):
-                return self.visible[key].state
-        return self.table(key).state(version)
-
-    def view_at(self, lsn: Lsn) -> Mapping[Key, Visible]:
-        with self.commit_lock:
-            then = self.log.versions(lsn)
-            now = self.log.versions()
-            return {
-                key: self.visible[key] if key in self.visible and now.get(key) == logged else Visible(self._loader(key, logged.version))
-                for key, logged in then.items()
-            }
-
-    def empty_state(self, key: Key) -> TableState:
-        """Return the table without rows, as a transaction sees one that was created after its snapshot."""
-        state = self.visible[key].state
-        return replace(state, files={}, staged=state.staged + 1)
+            if key in self.tables.visible and version == self.log.version_at(*key, self.log.end):
+                return self.tables.visible[key].state
+        return self.tables[key].state(version)
 
     def frame_at(self, relation: Relation, lsn: Lsn) -> DataFrame:
         """Return the rows of a relation as of an LSN, with live columns in order."""
@@ -278,7 +175,7 @@ class Engine:
         state = self.state_at(key, lsn)
         if state is None:
             return self.spark.createDataFrame([], columns(relation))
-        frame = self.table(key).frame(state)
+        frame = self.tables[key].frame(state)
         return frame.select(*[F.col(quoted(column.name)) for column in relation.columns])
 
     # transactions
@@ -338,7 +235,7 @@ class Engine:
         oldest = {database: self.claim_removal(database) for database, _, _ in dropped}
         for database, relation, lsn in dropped:
             # a directory that cannot be removed completely now stays recorded as dropped until it can
-            if lsn <= oldest[database] and self.forget((database, relation)):
+            if lsn <= oldest[database] and self.tables.forget((database, relation)):
                 self.log.forget_dropped(database, relation)
 
     def emit(self, database: int, prefix: str, content: bytes) -> Lsn:
@@ -371,7 +268,7 @@ class Engine:
         Complete intents, remove half-made tables, adopt the versions of other writers. Return one line for each action.
         """
         tables = self.log.versions()
-        directory_owner.claim(self.base, self.catalog.system_identifier(), self.data_dir, list(map(self.path, tables)))
+        directory_owner.claim(self.base, self.catalog.system_identifier(), self.data_dir, list(map(self.tables.path, tables)))
         self._is_claimed = True
         self._take_lease(tables)
         if not data_location.is_local(self.exchange):
@@ -382,7 +279,7 @@ class Engine:
         self.prepared.restore()
         done += self.intents.recover()
         logged = self.log.versions()
-        newest = self._newest(logged)
+        newest = self.tables.newest_versions(logged)
         done += self._lost(logged, newest)
         adopt = self._recover_folders(logged, newest, done)
         self._make_all_visible()
@@ -398,18 +295,18 @@ class Engine:
         return [
             f'commit file "{file}" was torn and is set aside'
             for key, table in tables.items()
-            for file in delta_log.set_torn_aside(self.path(key), table.version)
+            for file in delta_log.set_torn_aside(self.tables.path(key), table.version)
         ] + [
             f'checkpoint "{file}" was torn and is set aside'
             for key, table in tables.items()
             if table.version >= delta_checkpoint.EVERY
-            for file in delta_checkpoint.set_torn_aside(self.path(key), table.version)
+            for file in delta_checkpoint.set_torn_aside(self.tables.path(key), table.version)
         ]
 
     def _lost(self, logged: Mapping[Key, TableVersion], newest: Mapping[Key, int | None]) -> list[str]:
         """Return one line for each table that lacks versions of the log."""
         errors = [
-            self._missing(key, table.version)
+            self.tables.missing_version(key, table.version)
             for key, table in logged.items()
             if (current := newest[key]) is None or current < table.version
         ]
@@ -441,7 +338,7 @@ class Engine:
                 self.forget_created(key)
                 done.append(f"removed uncommitted relation {key[1]} of database {key[0]}")
             elif key not in dropped:
-                done.append(f'moved "{path}", which the log does not name, to "{self.set_aside(key)}"')
+                done.append(f'moved "{path}", which the log does not name, to "{self.tables.set_aside(key)}"')
         return adopt
 
     def _take_lease(self, tables: Iterable[Key]) -> None:
@@ -452,7 +349,7 @@ class Engine:
         lost_by_other = self.lease.take()
         data_location.guard(self.base, self.lease.check)
         if lost_by_other:  # the previous holder's pending writes must find a version in their place
-            data_location.together(self.base, delta_log.fence, [*map(self.path, tables), inventory.log_table(self.base)])
+            data_location.together(self.base, delta_log.fence, [*map(self.tables.path, tables), inventory.log_table(self.base)])
 
     def stop(self) -> None:
         """Wake the waiters for the log and release the lease. The Spark session belongs to the caller."""

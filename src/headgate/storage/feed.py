@@ -201,16 +201,16 @@ def _physical(engine: Engine, relation: Relation, write: TableWrite) -> dict[str
         return {column.name: (write.physical or {}).get(column.name, column.name) for column in relation.columns}
     version = write.version
     key = (relation.database, relation.oid)
-    shown = engine.visible.get(key)
+    shown = engine.tables.visible.get(key)
     if shown is not None and version >= shown.state.altered:
         physical = shown.state.physical
     else:
-        physical = engine.table(key).state(version).physical
+        physical = engine.tables[key].state(version).physical
     return {column.name: physical.get(column.name, column.name) for column in relation.columns}
 
 
 def _files(engine: Engine, relation: Relation, writes: Iterable[TableWrite]) -> Iterator[ChangeFile]:
-    path = engine.path((relation.database, relation.oid))
+    path = engine.tables.path((relation.database, relation.oid))
     for write in writes:
         if write.kind == "foreign":
             yield from _written_down(foreign_writer.folder(path, write.version), write)

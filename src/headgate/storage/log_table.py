@@ -180,7 +180,7 @@ class LogTable(Supervised):
         """Return the rows of the versions committed since `written`, and the end of the log."""
         engine = self._engine
         with engine.commit_lock:
-            end, definitions, visible = engine.log.end, engine.running.definitions, engine.visible
+            end, definitions, visible = engine.log.end, engine.running.definitions, engine.tables.visible
         with contextlib.closing(engine.catalog.cursor()) as cursor:
             versions = cursor.execute(_ROWS, [int(self.written), int(end)]).fetchall()
             if self._names is None or self._names.definitions != definitions:

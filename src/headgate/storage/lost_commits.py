@@ -53,7 +53,7 @@ def refuse(engine: Engine) -> None:
     known = f"version {first.logged}" if first.logged is not None else "no such table"
     raise PostgresError(
         "XX001",
-        f'catalog "{engine.catalog.path}" is older than the tables: commits of {engine.title(first.key)} are not in it',
+        f'catalog "{engine.catalog.path}" is older than the tables: commits of {engine.tables.title(first.key)} are not in it',
         detail=f"The catalog ends at {engine.log.end} and knows {known}; {existing}{more}.",
         hint=f'Restore the catalog\'s file together with its log, "{engine.catalog.path}.wal", or the whole data directory from one'
         f' backup. To give up what was committed since, start once with: headgate start -o "-c {SETTING}=on"',

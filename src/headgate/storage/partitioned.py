@@ -162,7 +162,7 @@ class PartitionedTable(LeafPlaces):
 
     def _folder(self, leaf: Relation) -> str:
         engine = self.transaction.engine
-        path = engine.path((leaf.database, leaf.oid))
+        path = engine.tables.path((leaf.database, leaf.oid))
         return f"{data_location.root(path)}{engine.delta.raw_path(path)}"
 
     # ---- reading ---------------------------------------------------------------------------------------------------

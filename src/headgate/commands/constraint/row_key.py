@@ -121,7 +121,7 @@ def _scanned(transaction: Transaction, relation: Relation, index: Index, keys: p
     if relation.is_partitioned or index.nulls_not_distinct or not all(map(columnwise.is_known, expressions)):
         raise NotColumnwise(index.name)
     names = sorted({part.name for expression in expressions for part in walk(expression) if isinstance(part, ColumnRef)})
-    table = transaction.engine.table((relation.database, relation.oid))
+    table = transaction.engine.tables[relation.database, relation.oid]
     numbered = keys.append_column("i", pa.array(np.arange(keys.num_rows)))
     parts = [lookup.no_rows(relation)]
     for group in table.groups(transaction.reader.newest(relation)):

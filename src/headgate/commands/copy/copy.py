@@ -170,7 +170,7 @@ def _by_tasks(planner: QueryPlanner, relation: Relation, names: Sequence[str], e
     """Yield the messages of a table's rows, encoded by tasks, then those of rows that are not in files yet."""
     engine = planner.transaction.engine
     state, pending = planner.transaction.reader.shown(relation)
-    folder = engine.table((relation.database, relation.oid)).folder
+    folder = engine.tables[relation.database, relation.oid].folder
     yield from copy_lines.of_table(engine.spark, folder, state, names, encoder, engine.exchange)
     for batch in (batch for table in pending for batch in table.select(names).to_batches()):
         yield encoder.of_stored(batch.columns, batch.num_rows)

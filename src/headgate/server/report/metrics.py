@@ -139,7 +139,7 @@ class _Reading:
         if self.node.cluster is not None:
             executors = self.node.cluster.application.executors
             yield _gauge("spark_executors", "Executors that the node has on the cluster.", (), [((), executors)])
-        visible = list(engine.visible.values())
+        visible = list(engine.tables.visible.values())
         loaded = [state for table in visible if (state := table.loaded) is not None]
         yield _gauge("tables", "Delta tables, and those of them that have been used.", ("kind",),
                      [(("all",), len(visible)), (("used",), len(loaded))])  # fmt: skip

@@ -149,11 +149,11 @@ def _obstacles(node: NodeState) -> tuple[list[ObstacleReport], list[UnreadableRe
     unreadable: list[UnreadableReport] = []
     for work, subject, text in node.engine.obstacles.all():
         if isinstance(subject, tuple):
-            if subject not in node.engine.visible:  # it was dropped
+            if subject not in node.engine.tables.visible:  # it was dropped
                 continue
             with contextlib.closing(node.catalog.cursor()) as cursor:
                 database = databases.find(cursor, subject[0])
-            name = node.engine.title(subject) + ("" if database is None else f' of database "{database.name}"')
+            name = node.engine.tables.title(subject) + ("" if database is None else f' of database "{database.name}"')
         else:
             name = subject
         if work == READING:

@@ -188,7 +188,7 @@ def _tables(node: NodeState, session: ClientSession) -> Iterator[Row]:
         tables = relations.all_tables(cursor, database, {RelationKind.TABLE})
     for table in tables:
         counts = node.engine.statistics.of_table((database, table.oid))
-        shown = node.engine.visible.get((database, table.oid))
+        shown = node.engine.tables.visible.get((database, table.oid))
         live, dead = (0, 0) if shown is None else (shown.state.rows, shown.state.dead_rows)
         changed = counts.inserted + counts.updated + counts.deleted
         scans = (None,) * 4

@@ -14,17 +14,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from headgate.errors import PostgresError, disk_full
 from headgate.failpoint import Step, step
 from headgate.storage.delta import delta_log, fsync, parquet
 from headgate.storage.delta.delta_table import DeltaTable
+from headgate.storage.delta.tables import Tables
 from headgate.storage.location.data_location import DataPath
 from headgate.storage.location.table_folders import Key
-
-if TYPE_CHECKING:
-    from headgate.storage.engine import Engine
 
 _log = logging.getLogger("headgate.storage")
 
@@ -35,8 +32,8 @@ EVERY = 100
 class DeltaCheckpoints:
     """The checkpoints of one engine's tables. Not thread-safe."""
 
-    def __init__(self, engine: Engine, every: int = EVERY) -> None:
-        self._engine = engine
+    def __init__(self, tables: Tables, *, durable: bool, every: int = EVERY) -> None:
+        self._tables, self._durable = tables, durable
         self._every = every
         self._last: dict[Key, int] = {}
 
@@ -45,15 +42,15 @@ class DeltaCheckpoints:
 
         `check` is called after a failure. It raises if that happened because the work is to end.
         """
-        for key, shown in self._engine.visible.items():
+        for key, shown in self._tables.visible.items():
             version = shown.loaded_version
             if version is None or version - self._last.get(key, 0) < self._every:
                 continue
-            path = self._engine.path(key)
+            path = self._tables.path(key)
             last = newest(path, version)
             if version - last >= self._every:
                 try:
-                    write(self._engine.table(key), version, durable=self._engine.durable)
+                    write(self._tables[key], version, durable=self._durable)
                 except Exception as error:  # noqa: BLE001 (from Delta, Spark or the disk; the table works without a checkpoint)
                     check()
                     full = disk_full(error)

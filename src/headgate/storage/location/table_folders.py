@@ -34,7 +34,7 @@ class TableFolders:
     """The folders of the tables below one data location."""
 
     def __init__(self, base: DataPath) -> None:
-        self._base = base
+        self.base = base
         self._names = base / OWN / _EXTERNAL
         self._external: dict[Key, tuple[DataPath, int]] = {}
         for name in data_location.names_if_any(self._names):
@@ -45,7 +45,7 @@ class TableFolders:
 
     def path(self, key: Key) -> DataPath:
         external = self._external.get(key)
-        return self._base / str(key[0]) / str(key[1]) if external is None else external[0]
+        return self.base / str(key[0]) / str(key[1]) if external is None else external[0]
 
     def name(self, key: Key) -> str:
         """Return the folder relative to that of the tables, or the location of an external table."""
@@ -60,8 +60,8 @@ class TableFolders:
     def existing(self) -> list[tuple[Key, DataPath]]:
         """Return the folders of tables in order, whether or not the log names them."""
         folders = [(key, path) for key, (path, _) in list(self._external.items())]
-        databases = [self._base / name for name in _numbers(self._base)]
-        for path, tables in zip(databases, data_location.together(self._base, _numbers, databases), strict=True):
+        databases = [self.base / name for name in _numbers(self.base)]
+        for path, tables in zip(databases, data_location.together(self.base, _numbers, databases), strict=True):
             folders += [((int(path.name), int(name)), path / name) for name in tables]
         return sorted(folders, key=lambda item: item[0])
 
@@ -71,7 +71,7 @@ class TableFolders:
     def sizes(self) -> Iterator[tuple[int, int, int, int]]:
         """Yield the disk usage of the tables: (database, relation, bytes of data files, bytes with Delta's log)."""
         sizes: dict[Key, tuple[int, int]] = {}
-        for file in data_location.below(self._base):
+        for file in data_location.below(self.base):
             database, _, name = file.name.partition("/")
             relation, _, name = name.partition("/")
             if database.isdigit() and relation.isdigit():
@@ -89,8 +89,8 @@ class TableFolders:
         for key, path in self.external():
             if f"{path}/" in text:
                 return key
-        start = text.find(f"{self._base}/")
-        match = None if start < 0 else _OF_A_TABLE.search(text, start + len(str(self._base)))
+        start = text.find(f"{self.base}/")
+        match = None if start < 0 else _OF_A_TABLE.search(text, start + len(str(self.base)))
         return None if match is None else (int(match[1]), int(match[2]))
 
     # ---- external tables --------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ class TableFolders:
         path = self._canonical(location)
         if not data_location.has_any(path / "_delta_log"):
             raise PostgresError("58P01", f'"{location}" is not a Delta table', detail="It has no folder _delta_log.")
-        folders = [self._base, *(table_folder for _, table_folder in self.external())]
+        folders = [self.base, *(table_folder for _, table_folder in self.external())]
         if any(path == folder or data_location.is_inside(folder, path) or data_location.is_inside(path, folder) for folder in folders):
             raise _in_use(location)
         for parent in path.parents:
@@ -113,7 +113,7 @@ class TableFolders:
         return path
 
     def _canonical(self, location: str) -> DataPath:
-        if isinstance(self._base, Path):
+        if isinstance(self.base, Path):
             if "://" in location:
                 raise _elsewhere(location)
             path = Path(location)
@@ -123,13 +123,13 @@ class TableFolders:
                 if folder.exists() and folder.resolve() != folder:
                     raise PostgresError("22023", f'location "{location}" contains a symbolic link', detail=f'See "{folder}".')
             return path
-        root = data_location.root(self._base) + "/"
+        root = data_location.root(self.base) + "/"
         if not location.startswith(root):
             raise _elsewhere(location)
         parts = location.removeprefix(root).split("/")
         if any(part in ("", ".", "..") for part in parts) or not location.isprintable() or set(location) & set("?#%*[]"):
             raise _not_canonical(location)
-        return data_location.absolute(self._base, location)
+        return data_location.absolute(self.base, location)
 
     def claim(self, key: Key, path: DataPath, version: int, owner: str) -> None:
         """Make a folder that of an external table, opened at a version. `owner`: the node. Raise 55006 if it belongs to another table."""

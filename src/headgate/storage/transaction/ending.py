@@ -119,7 +119,7 @@ class Ending:
                 entry = engine.intents.finish(self._catalog.cursor, intent, states)
                 with step(Step.ENTRY):
                     self._catalog.commit()
-                engine.publish(states, self._staging.dropped)
+                engine.tables.publish(states, self._staging.dropped)
                 if intent.catalog:
                     engine.running.redefined(self._locks.catalog_keys)
                 engine.log.append(entry)
@@ -146,13 +146,13 @@ class Ending:
         """Clean up after the commit. A failure here is logged and is not an error of the transaction."""
         staging, engine = self._staging, self._engine
         with _only_logged():
-            named_files = {key: _named_files(engine.path(key), key[1], intent) for key in staging.files}
+            named_files = {key: _named_files(engine.tables.path(key), key[1], intent) for key in staging.files}
             staging.remove_files(named_files)
         with _only_logged():
             self._end()
         with _only_logged():
             for key in staging.dropped & staging.created:
-                engine.forget(key)
+                engine.tables.forget(key)
             if staging.dropped - staging.created:
                 engine.clean()
 
@@ -160,9 +160,9 @@ class Ending:
     def _sync(self, intent: Intent) -> None:
         """Fsync the staged files and the first version of new tables."""
         for relation, (_, actions) in intent.tables.items():
-            fsync.sync_files(self._engine.path((self._catalog.database, relation)), actions)
+            fsync.sync_files(self._engine.tables.path((self._catalog.database, relation)), actions)
         for key in self._staging.created - self._staging.dropped:
-            fsync.sync_version(self._engine.path(key), self._staging.tables[key].base.version)
+            fsync.sync_version(self._engine.tables.path(key), self._staging.tables[key].base.version)
 
     def rollback(self) -> None:
         """Discard all writes. Do nothing after the transaction has ended."""
@@ -174,7 +174,7 @@ class Ending:
             try:
                 # cleaning removes files that a version names or that recovery may need
                 for key in self._staging.created - self._named:
-                    self._engine.forget(key)
+                    self._engine.tables.forget(key)
                 self._staging.remove_files({key: self._staging.files[key] for key in self._named & self._staging.files.keys()})
             finally:
                 self._end()

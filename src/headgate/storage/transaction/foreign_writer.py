@@ -113,7 +113,7 @@ class ForeignWriters:
     # ---- looking ----------------------------------------------------------------------------------------
     def look(self) -> None:
         """Adopt the versions that other writers have committed. Skip tables that the node itself is writing to until the next call."""
-        tables = self._engine.visible
+        tables = self._engine.tables.visible
         if not data_location.is_local(self._engine.base):
             self._look_in_store(tables)
             return
@@ -123,14 +123,14 @@ class ForeignWriters:
         for key, shown in tables.items():
             if not self._look_for_change(key):
                 continue
-            if delta_log.has_version(self._engine.path(key), self._known_version(key, shown) + 1):
+            if delta_log.has_version(self._engine.tables.path(key), self._known_version(key, shown) + 1):
                 self._try(key)
 
     def _look_in_store(self, tables: Mapping[Key, Visible]) -> None:
         """Adopt new versions in an object store, whose folders do not show that they have changed."""
         if time.monotonic() < self._next_look:
             return
-        path = self._engine.path
+        path = self._engine.tables.path
         nexts = [(path(key), self._known_version(key, shown) + 1) for key, shown in tables.items()]
         exist = data_location.together(self._engine.base, lambda place: delta_log.has_version(*place), nexts)
         for key, exists in zip(tables, exist, strict=True):
@@ -148,7 +148,7 @@ class ForeignWriters:
             return False
         log = self._logs.get(key)
         if log is None:  # making a path costs more than the stat, which runs for thousands of tables each second
-            log = self._logs[key] = f"{self._engine.path(key)}/_delta_log"
+            log = self._logs[key] = f"{self._engine.tables.path(key)}/_delta_log"
         try:
             modified = os.stat(log).st_mtime_ns  # noqa: PTH116 (see above)
         except OSError:
@@ -180,10 +180,10 @@ class ForeignWriters:
     # ---- adopting ---------------------------------------------------------------------------------------
     def adopt(self, key: Key) -> None:
         """Adopt the versions above the visible one. The caller holds the table's lock and has not written to it. Raise 55000."""
-        shown = self._engine.visible.get(key)
-        if shown is None or not delta_log.has_version(self._engine.path(key), shown.state.version + 1):
+        shown = self._engine.tables.visible.get(key)
+        if shown is None or not delta_log.has_version(self._engine.tables.path(key), shown.state.version + 1):
             return
-        path = self._engine.path(key)
+        path = self._engine.tables.path(key)
         versions = range(shown.state.version + 1, (delta_log.newest_version(path) or 0) + 1)
         if any(marked_with(delta_log.read_version(path, version)) is not None for version in versions):
             self.undo_own(key, shown.state)  # an own version that no entry names was never committed
@@ -197,8 +197,8 @@ class ForeignWriters:
         start adopts only versions above that state.
         """
         engine = self._engine
-        before = engine.visible[key].state
-        table, path = engine.table(key), engine.path(key)
+        before = engine.tables.visible[key].state
+        table, path = engine.tables[key], engine.tables.path(key)
         steps = self._steps(before, [(version, delta_log.read_version(path, version)) for version in versions])
         if isinstance(steps, str):
             raise self._block(key, versions[-1], steps)
@@ -248,7 +248,7 @@ class ForeignWriters:
             entry = engine.log.place(engine.log.next_xid(), database, writes, None)
             versions = {oid: TableVersion(state.version)}
             engine.catalog.change(lambda cursor: engine.log.insert(cursor, entry, versions), Step.ENTRY)
-            engine.publish({key: state}, set())
+            engine.tables.publish({key: state}, set())
             engine.log.append(entry)
         engine.statistics.committed(database)
         engine.statistics.wrote({key: TableCounts(inserted=sum(change.changes for change in changed if change.kind == "write"))})
@@ -277,7 +277,7 @@ class ForeignWriters:
 
     def _block(self, key: Key, version: int, reason: str) -> PostgresError:
         """Stop the adoption for a table whose columns were changed. Return the error."""
-        name = self._engine.path(key)
+        name = self._engine.tables.path(key)
         message = f'table "{name}" was altered by another writer: {reason}'
         if key not in self._blocked:
             _log.error("%s; the node goes on with the version before", message)
@@ -291,7 +291,7 @@ class ForeignWriters:
         """Undo the node's own versions above the logged one. Keep the versions of others, to be adopted."""
         engine = self._engine
         self._look_for_change(key)
-        path = engine.path(key)
+        path = engine.tables.path(key)
         newest = delta_log.newest_version(path)
         if newest is None or newest <= logged:
             return Recovered()
@@ -299,7 +299,7 @@ class ForeignWriters:
         others = [version for version, mark in marks if mark is None]
         if not others and marks[-1][1] == undo_mark(logged):
             return Recovered()
-        table = engine.table(key)
+        table = engine.tables[key]
         base, state = table.state(logged), table.state()
         after = table.undo(state, self._without_own(key, base, others), undo_mark(logged))
         if engine.durable:  # a torn file after a power failure would invalidate the versions committed after it, too
@@ -312,15 +312,15 @@ class ForeignWriters:
             return base
         files = base.files
         for version in others:
-            files = file_action.files_after(files, delta_log.read_version(self._engine.path(key), version))
-        return replace(base, files=parquet.counted(self._engine.path(key), files))
+            files = file_action.files_after(files, delta_log.read_version(self._engine.tables.path(key), version))
+        return replace(base, files=parquet.counted(self._engine.tables.path(key), files))
 
     def adopt_recovered(self, key: Key, recovered: Recovered) -> None:
         """Adopt the versions of others that `recover` found. A table with other columns stays at the logged version."""
         assert recovered.base is not None
         engine = self._engine
         with engine.commit_lock:
-            engine.publish({key: recovered.base}, set())
+            engine.tables.publish({key: recovered.base}, set())
         try:
             self.adopt_range(key, recovered.others, recovered.newest if recovered.undone else None)
         except PostgresError as error:
@@ -331,12 +331,12 @@ class ForeignWriters:
         """Undo own versions above `base` in a running node, as recovery does, and adopt those of other writers among them."""
         recovered = self.recover(key, base.version)
         with self._engine.commit_lock:
-            self._engine.publish({key: base}, set())
+            self._engine.tables.publish({key: base}, set())
         if recovered.others:
             self.adopt_recovered(key, recovered)
         elif recovered.newest is not None:
             with self._engine.commit_lock:
-                self._engine.publish({key: recovered.newest}, set())
+                self._engine.tables.publish({key: recovered.newest}, set())
 
 
 def _appends(actions: Sequence[Action]) -> bool:
@@ -395,7 +395,7 @@ def write_difference(engine: Engine, relation: Relation, before: TableState, aft
     feed is disabled, both versions are read.
     """
     key = (relation.database, relation.oid)
-    target = folder(engine.path(key), after.version)
+    target = folder(engine.tables.path(key), after.version)
     data_location.remove_tree(target)
     changed = _pair_rows(relation, _net(relation, _with_signs(engine, relation, before, after, single=single)))
     with persisted(changed) as rows:
@@ -412,7 +412,7 @@ def write_difference(engine: Engine, relation: Relation, before: TableState, aft
             data_location.remove(target / file.name)
     if count and engine.durable:  # of several files, a stream would not miss one that a power failure has lost
         with step(Step.SYNC):
-            fsync.sync_new_folder(engine.path(key), target)
+            fsync.sync_new_folder(engine.tables.path(key), target)
     return count, size
 
 
@@ -420,7 +420,7 @@ def _with_signs(engine: Engine, relation: Relation, before: TableState, after: T
     """Return rows with 1 for one that exists now, -1 for one that existed before."""
     names = [F.col(quoted(column.name)) for column in relation.columns]
     key = (relation.database, relation.oid)
-    table = engine.table(key)
+    table = engine.tables[key]
     if single:
         feed = engine.spark.read.format("delta").option("readChangeFeed", "true")
         try:

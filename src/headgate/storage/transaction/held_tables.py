@@ -16,9 +16,10 @@ from headgate.catalog.hold import Hold
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.errors import PostgresError
-from headgate.storage.engine import Engine
+from headgate.storage.delta.tables import Tables
 from headgate.storage.location.table_folders import Key
 from headgate.storage.lock import Keys
+from headgate.storage.transaction.foreign_writer import ForeignWriters
 from headgate.storage.transaction.own_locks import OwnLocks
 from headgate.storage.transaction.pending_rows import PendingRows
 from headgate.storage.transaction.snapshot import Snapshot
@@ -29,11 +30,13 @@ from headgate.storage.transaction.transaction_catalog import StaleDefinitionErro
 class HeldTables:
     """The locked tables of one transaction, and its pending rows."""
 
-    def __init__(self, engine: Engine, locks: OwnLocks, catalog: TransactionCatalog, snapshot: Snapshot, staging: Staging) -> None:
-        self._engine, self._locks, self._catalog, self._snapshot, self._staging = engine, locks, catalog, snapshot, staging
+    def __init__(
+        self, tables: Tables, foreign: ForeignWriters, locks: OwnLocks, catalog: TransactionCatalog, snapshot: Snapshot, staging: Staging
+    ) -> None:
+        self._foreign, self._locks, self._catalog, self._snapshot, self._staging = foreign, locks, catalog, snapshot, staging
         self._checked: set[Key] = set()
         """Locked tables whose definition has been checked since."""
-        self.pending = PendingRows(engine, staging, self.lock)
+        self.pending = PendingRows(tables, staging, self.lock)
 
     def lock(
         self, relation: Relation, *, beside_claims: bool = False, wait: bool = True, alone: bool = False, damaged: bool = False,
@@ -55,7 +58,7 @@ class HeldTables:
         self._locks.acquire(key, wait=wait, beside_claims=beside_claims)
         if key not in self._checked:
             try:
-                self._engine.foreign.adopt(key)
+                self._foreign.adopt(key)
             except PostgresError as error:
                 if not damaged or error.sqlstate != "XX001":
                     raise

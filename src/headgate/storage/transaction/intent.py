@@ -129,7 +129,7 @@ class Intents:
     def _write(self, intent: Intent, key: Key, staged: StagedTable) -> TableState:
         """Write one table's version. Adopt versions that other writers committed in between."""
         engine = self._engine
-        table, mark, base = engine.table(key), transaction_mark(intent.xid), staged.base
+        table, mark, base = engine.tables[key], transaction_mark(intent.xid), staged.base
         try:
             with step(Step.VERSION):
                 state = table.commit_version(base, intent.tables[key[1]][1], mark)
@@ -141,18 +141,18 @@ class Intents:
             state = table.state(version)
         if engine.durable:
             with step(Step.SYNC):
-                fsync.sync_version(engine.path(key), state.version)
+                fsync.sync_version(engine.tables.path(key), state.version)
         self._adopt_between(key, base.version, state.version)
         return state
 
     def _adopt_between(self, key: Key, base: int, version: int) -> None:
-        known = max(base, self._engine.visible[key].state.version) if key in self._engine.visible else base
+        known = max(base, self._engine.tables.visible[key].state.version) if key in self._engine.tables.visible else base
         if version > known + 1:
             self._engine.foreign.adopt_range(key, range(known + 1, version))
 
     def _version_of(self, key: Key, base: int, mark: str) -> int | None:
         """Return the version above `base` that has the mark, or None."""
-        path = self._engine.path(key)
+        path = self._engine.tables.path(key)
         newest = delta_log.newest_version(path)
         for version in range(base + 1, (base if newest is None else newest) + 1):
             if marked_with(delta_log.read_version(path, version)) == mark:
@@ -240,7 +240,7 @@ class Intents:
         engine.catalog.change(lambda cursor: _replace(cursor, intent.xid, _UNDONE), Step.TAKEN_BACK)
         mark, named = transaction_mark(intent.xid), set()
         for key in intent.keys:
-            shown = engine.visible.get(key)
+            shown = engine.tables.visible.get(key)
             if shown is None:
                 engine.forget_created(key)
             elif self._version_of(key, shown.state.version, mark) is not None:
@@ -260,7 +260,7 @@ class Intents:
         """Return the staged files of transactions that are not undone yet, which a start might complete."""
         with self._lock:
             waiting = [intent.tables[key[1]][1] for intent in self._unsettled.values() if key in intent.keys]
-        return {file for actions in waiting for file in file_action.files_made(self._engine.path(key), actions)}
+        return {file for actions in waiting for file in file_action.files_made(self._engine.tables.path(key), actions)}
 
     def settle(self) -> None:
         """Retry to undo the transactions that could not be undone. Called periodically; raises nothing."""
@@ -316,14 +316,14 @@ class Intents:
             return f"undid transaction {intent.xid}, whose rows another writer has changed"
         with engine.commit_lock:
             entry = engine.catalog.change(lambda cursor: self.finish_again(cursor, intent, states), Step.ENTRY)
-            engine.publish(states, {(intent.database, relation) for relation in intent.dropped})
+            engine.tables.publish(states, {(intent.database, relation) for relation in intent.dropped})
             engine.log.append(entry)
         if intent.kind is EntryKind.COMMIT_PREPARED:
             engine.prepared.ended(intent.gid)
         return f"completed transaction {intent.xid}"
 
     def _redo(self, intent: Intent, key: Key) -> TableState:
-        table = self._engine.table(key)
+        table = self._engine.tables[key]
         version, actions = intent.tables[key[1]]
         own_version = self._version_of(key, version, transaction_mark(intent.xid))
         if own_version is not None:

@@ -27,7 +27,7 @@ from headgate.catalog.relation.relation import Relation
 from headgate.lsn import Lsn
 from headgate.storage import write
 from headgate.storage.delta.table_state import TableState
-from headgate.storage.engine import Engine
+from headgate.storage.delta.tables import Tables
 from headgate.storage.location.table_folders import Key
 from headgate.storage.transaction.staging import Staging
 from headgate.storage.write import SMALL_BYTES, SMALL_ROWS
@@ -58,9 +58,9 @@ Saved = tuple[tuple[PendingInsert, ...], int, int]
 class PendingRows:
     """The pending rows of one transaction, in the order of its statements."""
 
-    def __init__(self, engine: Engine, staging: Staging, lock: Callable[[Relation], Key]) -> None:
+    def __init__(self, tables: Tables, staging: Staging, lock: Callable[[Relation], Key]) -> None:
         """`lock` acquires the write lock of a table (`HeldTables.lock`)."""
-        self._engine, self._staging, self._lock = engine, staging, lock
+        self._tables, self._staging, self._lock = tables, staging, lock
         self._all: tuple[PendingInsert, ...] = ()
         self._rows = self._bytes = self._added = 0
 
@@ -117,11 +117,11 @@ class PendingRows:
             self._lock(relation)
         for (key, position), inserts in itertools.groupby(waiting, lambda insert: (insert.key, (insert.seen, insert.xid))):
             group = list(inserts)
-            visible = self._engine.visible[key].state
+            visible = self._tables.visible[key].state
             for insert in group:
                 if insert.state is not visible:
                     insert.check(insert.rows)
             rows = pa.concat_tables([insert.rows for insert in group])
-            table, room = self._engine.table(key), self._staging.held.room
+            table, room = self._tables[key], self._staging.held.room
             result = write.append(table, group[-1].relation, self._staging.base(key), rows, memory=room)
             self._staging.stage_written(key, result, position)

@@ -209,7 +209,7 @@ class PreparedTransactions:
                     entry: LogEntry = engine.catalog.change(
                         lambda cursor: engine.intents.finish_again(cursor, intent, states), Step.PREPARED_END
                     )
-                    engine.publish(states, set(prepared.dropped))
+                    engine.tables.publish(states, set(prepared.dropped))
                     if prepared.catalog:
                         engine.running.redefined(prepared.catalog_keys)
                     engine.log.append(entry)
@@ -220,7 +220,7 @@ class PreparedTransactions:
             if changed:
                 engine.intents.finished(intent)
             for key in prepared.dropped & prepared.created:
-                engine.forget(key)
+                engine.tables.forget(key)
             self.ended(prepared.gid)
         finally:
             self._free(prepared.gid)
@@ -240,9 +240,9 @@ class PreparedTransactions:
                 entry: LogEntry = engine.catalog.change(lambda cursor: engine.intents.finish(cursor, intent, {}), Step.PREPARED_END)
                 engine.log.append(entry)
             for key in prepared.created:
-                engine.forget(key)
+                engine.tables.forget(key)
             for relation, (_, actions) in prepared.tables.items():
-                data_location.forsake(file_action.files_made(engine.path((prepared.database, relation)), actions))
+                data_location.forsake(file_action.files_made(engine.tables.path((prepared.database, relation)), actions))
             self.ended(prepared.gid)
         finally:
             self._free(prepared.gid)
@@ -256,14 +256,14 @@ class PreparedTransactions:
             return staged
         rebuilt = {}
         for relation, (version, actions) in prepared.tables.items():
-            table = self._engine.table((prepared.database, relation))
+            table = self._engine.tables[prepared.database, relation]
             base = table.state(version)
             rebuilt[prepared.database, relation] = repeated(base, table.stage(base, actions) if actions else base, actions)
         return rebuilt
 
     def files(self, key: Key) -> set[DataPath]:
         """Return the files that prepared transactions have staged for a table."""
-        path = self._engine.path(key)
+        path = self._engine.tables.path(key)
         staged = [xact.tables[key[1]][1] for xact in self.all() if xact.database == key[0] and key[1] in xact.tables]
         return {file for actions in staged for file in file_action.files_of(path, actions)}
 

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 from headgate.storage.delta.table_state import TableState
+from headgate.storage.delta.tables import Tables
 from headgate.storage.delta.visible_state import Visible
-from headgate.storage.engine import Engine
 from headgate.storage.location.table_folders import Key
+from headgate.storage.transaction.log import TransactionLog
 from headgate.storage.transaction.staged import StagedTable
 
 if TYPE_CHECKING:
@@ -58,8 +59,8 @@ class StatementView:
 class Snapshot:
     """The snapshot of one transaction (see the module)."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, tables: Tables, log: TransactionLog) -> None:
+        self._tables, self._log = tables, log
         self._states: Mapping[Key, Visible] | None = None
         self._lsn: Lsn | None = None
         self.is_fixed = False
@@ -75,19 +76,25 @@ class Snapshot:
     @property
     def lsn(self) -> Lsn:
         """Return the LSN as of which the statement reads."""
-        return self._engine.log.end if self._lsn is None else self._lsn
+        return self._log.end if self._lsn is None else self._lsn
 
     @property
     def states(self) -> Mapping[Key, Visible]:
-        return self._engine.visible if self._states is None else self._states
+        return self._tables.visible if self._states is None else self._states
 
     def take(self) -> None:
         """Take a new snapshot. The caller holds the commit lock."""
-        self._states, self._lsn = self._engine.visible, self._engine.log.end
+        self._states, self._lsn = self._tables.visible, self._log.end
 
     def take_at(self, lsn: Lsn) -> None:
         """Take the snapshot that was exported at an LSN."""
-        self._states, self._lsn = self._engine.view_at(lsn), lsn
+        with self._log.commit_lock:
+            then, now, visible = self._log.versions(lsn), self._log.versions(), self._tables.visible
+            self._states = {
+                key: visible[key] if key in visible and now.get(key) == logged else self._tables.at(key, logged.version)
+                for key, logged in then.items()
+            }
+        self._lsn = lsn
 
     def fix(self, *, is_serializable: bool) -> None:
         """Keep the snapshot until the transaction ends."""
@@ -111,15 +118,15 @@ class Snapshot:
 
     def shown(self, key: Key) -> TableState | None:
         """Return a table's state, None if the table is not in the snapshot and could not have been."""
-        shown = self.states.get(key) or (None if self.is_fixed else self._engine.visible.get(key))
+        shown = self.states.get(key) or (None if self.is_fixed else self._tables.visible.get(key))
         if shown is not None:
             return shown.state
         # a table that was created after the snapshot has no rows in it
-        return self._engine.empty_state(key) if self.is_fixed and key in self._engine.visible else None
+        return self._tables.empty_state(key) if self.is_fixed and key in self._tables.visible else None
 
     def move(self, key: Key) -> None:
         """Show a table as it is now, unless the snapshot is fixed: a statement changes rows as they were committed while it waited."""
-        newest = self._engine.visible.get(key)
+        newest = self._tables.visible.get(key)
         if self.is_fixed or self._states is None or newest is None or self._states.get(key) is newest:
             return
         self._states = {**self._states, key: newest}
@@ -137,7 +144,7 @@ class Snapshot:
     def is_current(self, key: Key) -> bool:
         """Return whether the snapshot shows the newest committed state of a table that it has."""
         shown = self.states.get(key)
-        return shown is None or self._engine.visible.get(key) is shown
+        return shown is None or self._tables.visible.get(key) is shown
 
     def not_in_series(self, key: Key) -> PostgresError | None:
         """Return the error 40001 of a serializable transaction that has read a table which others have changed since. None otherwise.

@@ -36,12 +36,13 @@ from headgate.storage.delta import compaction, file_action, parquet
 from headgate.storage.delta.delta_table import DeltaTable
 from headgate.storage.delta.file_action import Action
 from headgate.storage.delta.table_state import TableState
-from headgate.storage.engine import Engine
+from headgate.storage.delta.tables import Tables
 from headgate.storage.location import data_location
 from headgate.storage.location.data_location import DataPath
 from headgate.storage.location.table_folders import Key
 from headgate.storage.statistics import TableCounts
-from headgate.storage.transaction.log import Emitted, TableWrite, WriteKind, WrittenFile
+from headgate.storage.transaction.log import Emitted, TableWrite, TransactionLog, WriteKind, WrittenFile
+from headgate.storage.transaction.running import RunningTransactions
 from headgate.storage.transaction.snapshot import Snapshot
 from headgate.storage.transaction.staged import StagedTable
 from headgate.storage.transaction.transaction_catalog import TransactionCatalog
@@ -144,9 +145,13 @@ class SavedStaging:
 class Staging:
     """The staged writes of one transaction."""
 
-    def __init__(self, engine: Engine, snapshot: Snapshot, catalog: TransactionCatalog, subtransaction: Callable[[], int]) -> None:
+    def __init__(
+        self, tables: Tables, log: TransactionLog, running: RunningTransactions, snapshot: Snapshot, catalog: TransactionCatalog,
+        subtransaction: Callable[[], int],
+    ) -> None:  # fmt: skip
         """Start with nothing. `subtransaction` returns the xid of the innermost savepoint."""
-        self._engine, self._snapshot, self._catalog, self._subtransaction = engine, snapshot, catalog, subtransaction
+        self._delta, self._log, self._running = tables, log, running
+        self._snapshot, self._catalog, self._subtransaction = snapshot, catalog, subtransaction
         self.tables: dict[Key, StagedTable] = {}
         self.writes: list[TableWrite] = []
         self.created: set[Key] = set()
@@ -163,7 +168,7 @@ class Staging:
 
     def staged(self, key: Key) -> StagedTable:
         """Return the state to write on: the transaction's own, or the visible one, as the lock is held."""
-        return self.tables.get(key) or StagedTable.of(self._engine.visible[key].state)
+        return self.tables.get(key) or StagedTable.of(self._delta.visible[key].state)
 
     def base(self, key: Key) -> TableState:
         """Return the table with all committed rows and own writes."""
@@ -204,7 +209,7 @@ class Staging:
 
     def stage(self, key: Key, actions: Sequence[Action]) -> None:
         """Stage file actions that change no rows."""
-        staged, table, seen = self.staged(key), self._engine.table(key), self.seen_state(key)
+        staged, table, seen = self.staged(key), self._delta[key], self.seen_state(key)
         files = self.files.setdefault(key, set())
         files.update(file for file in file_action.files_made(table.path, actions) if not parquet.is_unwritten(file.name))
         if seen is not None:
@@ -233,9 +238,9 @@ class Staging:
         named = [action[name] for action in actions for name in ("add", "cdc") if name in action and kind == "write"]
         size = sum(file["size"] for file in named if not file_action.is_kept(file))
         physical = {name: stored for name, stored in staged.state.physical.items() if stored != name} or None
-        files = _files_of(self._engine.path(key), actions, rows) if kind == "write" else ()
+        files = _files_of(self._delta.path(key), actions, rows) if kind == "write" else ()
         if rows is not None:
-            self.held.add(len(self.writes), rows, self._engine.running.definitions if position is None else None)
+            self.held.add(len(self.writes), rows, self._running.definitions if position is None else None)
         self.note(key[1], kind, staged.base.version + 1, changes, statement, options, size, position, files, physical)
 
     def note(
@@ -245,7 +250,7 @@ class Staging:
         """Note a write for the log. `statement`: the number of the first write of its statement, if that is another."""
         seq = len(self.writes)
         self.noted += position is None
-        seen, xid = position or (self._engine.log.end, self._subtransaction())
+        seen, xid = position or (self._log.end, self._subtransaction())
         place = seq if statement is None else statement
         self.writes.append(
             TableWrite(
@@ -258,7 +263,7 @@ class Staging:
         self.record_catalog()
         seq, size, xid = len(self.writes), len(content), self._subtransaction()
         message = Emitted(prefix, content)
-        self.writes.append(TableWrite(seq, 0, "message", 0, 1, seq, bytes=size, seen=self._engine.log.end, xid=xid, emitted=message))
+        self.writes.append(TableWrite(seq, 0, "message", 0, 1, seq, bytes=size, seen=self._log.end, xid=xid, emitted=message))
 
     # savepoints
 
@@ -281,7 +286,7 @@ class Staging:
             staged = self._write_held(key, before)
             files_by_write = {table_write.seq: table_write.files for table_write in self.writes if table_write.relation == key[1]}
             with_files = {seq: files for seq, files in files_by_write.items() if files is not None}
-            table = self._engine.table(key)
+            table = self._delta[key]
             whole, files = staged.whole(with_files, functools.partial(write.copy_changes, table))
             if whole is staged:
                 continue
@@ -294,7 +299,7 @@ class Staging:
 
     def _write_held(self, key: Key, before: StagedTable) -> StagedTable:
         """Write kept change rows to files and merge the table's own small files into one (`HeldChanges`, `compaction`)."""
-        table = self._engine.table(key)
+        table = self._delta[key]
         staged, self.writes = self.held.written(table, key[1], before, self.writes)
         if staged is before:
             return before

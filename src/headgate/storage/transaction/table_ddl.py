@@ -42,17 +42,17 @@ class TableDdl:
         if (location := relation.option("location")) is not None:
             self._open_external(key, relation, location)
             return
-        path = self._engine.path(key)
+        path = self._engine.tables.path(key)
         if self._engine.is_location_gone:
             raise PostgresError("58P01", f'data location "{self._engine.base}" does not hold the tables of this node')
         if delta_log.newest_version(path):
-            self._engine.set_aside(key)
+            self._engine.tables.set_aside(key)
         elif data_location.has_any(path):
-            self._engine.forget(key)
+            self._engine.tables.forget(key)
         self._staging.created.add(key)  # before the folder is made, so that a half-made one is removed too
         schema = stored(relation, as_lists=self._as_lists(relation))
         delta_log.create(path, schema, description=f"{relation.schema}.{relation.name}", vectors=self._may_have_vectors(relation))
-        self._staging.tables[key] = StagedTable.of(self._engine.table(key).state(0))
+        self._staging.tables[key] = StagedTable.of(self._engine.tables[key].state(0))
 
     def _open_external(self, key: Key, relation: Relation, location: str) -> None:
         """Make an existing Delta table that of a new relation. Only COMMIT writes a version into it. Raises as `external_table.read`."""
@@ -66,7 +66,7 @@ class TableDdl:
         self._staging.tables[key] = StagedTable.of(state)
         vectors = self._may_have_vectors(relation)
         self._staging.stage(key, external_table.taken_over(state, vectors=vectors))
-        if not vectors and (actions := copy_on_write.without_vectors(self._engine.table(key), state)):
+        if not vectors and (actions := copy_on_write.without_vectors(self._engine.tables[key], state)):
             self._staging.stage(key, actions)
 
     def drop(self, relation: Relation) -> None:
@@ -89,14 +89,14 @@ class TableDdl:
             raise alteration.has_mapping(relation)
         if before.has_vectors != vectors:
             self._staging.stage(key, alteration.with_vectors(before, on=vectors))
-            if actions := copy_on_write.without_vectors(self._engine.table(key), before):
+            if actions := copy_on_write.without_vectors(self._engine.tables[key], before):
                 self._staging.stage(key, actions)
 
     def change_type(self, old: Relation, new: Relation, name: str, value: Column) -> None:
         """Change a column's type: `value` computes the new value from the columns of `old`."""
         key = self._tables.lock(old)
         self._staging.record_catalog()
-        table, before = self._engine.table(key), self._staging.base(key)
+        table, before = self._engine.tables[key], self._staging.base(key)
         values = [value.alias(column.name) if column.name == name else F.col(quoted(column.name)) for column in old.columns]
         rows = table.frame(before).select(*values)
         self._staging.stage(key, self._alter(key, old, new, name))
@@ -109,7 +109,7 @@ class TableDdl:
     def fill(self, relation: Relation, changed: DataFrame | pa.Table) -> int:
         """Rewrite rows as `Transaction.rewrite` does, to fill an added column with its default. Return the number of rows."""
         key = self._tables.lock(relation)
-        result = write.rewrite(self._engine.table(key), relation, self._staging.base(key), changed)
+        result = write.rewrite(self._engine.tables[key], relation, self._staging.base(key), changed)
         if result.changes:
             self._staging.stage(key, result.actions)
         return result.changes

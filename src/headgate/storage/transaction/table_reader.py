@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -25,7 +25,7 @@ from headgate.storage.delta import file_action
 from headgate.storage.delta.delta_table import FILE, PLACE, ROW, DeltaTable
 from headgate.storage.delta.file_action import Action
 from headgate.storage.delta.table_state import TableState
-from headgate.storage.engine import Engine
+from headgate.storage.delta.tables import Tables
 from headgate.storage.location.table_folders import Key
 from headgate.storage.partitioned import PartitionedTable
 from headgate.storage.spark.column_name import quoted
@@ -66,7 +66,8 @@ class TableReader:
 
     def __init__(
         self,
-        engine: Engine,
+        spark: SparkSession,
+        delta: Tables,
         catalog: TransactionCatalog,
         snapshot: Snapshot,
         staging: Staging,
@@ -74,7 +75,14 @@ class TableReader:
         partitioned: Callable[[Relation], PartitionedTable],
     ) -> None:
         """Create the reader. `partitioned`: returns a partitioned table (`Transaction.partitioned`)."""
-        self._engine, self._catalog, self._snapshot, self._staging, self._tables = engine, catalog, snapshot, staging, tables
+        self._spark, self._delta, self._catalog, self._snapshot, self._staging, self._tables = (
+            spark,
+            delta,
+            catalog,
+            snapshot,
+            staging,
+            tables,
+        )
         self._partitioned = partitioned
         self._looking_up = False
         self._unwritten: tuple[_Unwritten, ...] = ()
@@ -95,7 +103,7 @@ class TableReader:
         """Return the state as `state` does, without noting that the table is read."""
         self._catalog.check_seen(relation)
         key = self._key_without_pending(relation)
-        if self._snapshot.is_ignored and (key in self._staging.tables or key in self._engine.visible):
+        if self._snapshot.is_ignored and (key in self._staging.tables or key in self._delta.visible):
             return self._staging.base(key)
         if key in self._staging.seen:
             return self._staging.seen[key]
@@ -155,11 +163,11 @@ class TableReader:
     def newest_files(self, relation: Relation) -> list[TableState]:
         """Return the newest states, as `states` does, to estimate the size of a table. This does not count as a read of its rows."""
         keys = [(leaf.database, leaf.oid) for leaf in self.leaves(relation)]
-        return [self._staging.base(key) for key in keys if key in self._staging.tables or key in self._engine.visible]
+        return [self._staging.base(key) for key in keys if key in self._staging.tables or key in self._delta.visible]
 
     def has_added(self, relation: Relation, before: Mapping[str, Action], files: pa.ChunkedArray) -> NDArray[np.bool_]:
         """Return a mask of the files (URIs) whose rows this transaction has written since the table had the files `before`."""
-        table, current = self._engine.table((relation.database, relation.oid)), self.newest(relation).files
+        table, current = self._delta[relation.database, relation.oid], self.newest(relation).files
         names = {uri: table.name(uri) for uri in pc.unique(files).to_pylist()}
         added = [uri for uri, name in names.items() if name not in before and not file_action.is_kept(current[name])]
         return np.asarray(pc.is_in(files, pa.array(added, pa.string())))
@@ -181,14 +189,14 @@ class TableReader:
             return self._partitioned(relation).frame()
         held = self.held(relation)
         if held is not None:
-            return in_one_piece(self._engine.spark, held, columns(relation))
+            return in_one_piece(self._spark, held, columns(relation))
         pending = self._tables.pending.of((relation.database, relation.oid))
         with self.looking_up():
             frame = self._table(relation).frame(self.state(relation), in_order=in_order)
         frame = frame.select(*[F.col(quoted(column.name)) for column in relation.columns])
         if not pending:
             return frame
-        return frame.unionAll(local_frame(self._engine.spark, pa.concat_tables(pending), columns(relation)))
+        return frame.unionAll(local_frame(self._spark, pa.concat_tables(pending), columns(relation)))
 
     def held(self, relation: Relation) -> pa.Table | None:
         """Return a small table that has columns as an Arrow table, in the order in which the rows were written, otherwise None."""
@@ -216,7 +224,7 @@ class TableReader:
             self._looking_up = previous
 
     def statement_view(self) -> StatementView:
-        staging, visible = self._staging, self._engine.visible
+        staging, visible = self._staging, self._delta.visible
         pending = self._tables.pending.saved()[0]
         return StatementView(self._snapshot.states, visible, dict(staging.tables), dict(staging.seen), pending, len(staging.writes))
 
@@ -250,7 +258,7 @@ class TableReader:
         if relation.has_leaves:
             return self._partitioned(relation).positions(keeps_keys=keeps_keys)
         if (held := self.held_positions(relation, keeps_keys=keeps_keys)) is not None:
-            return in_one_piece(self._engine.spark, held, StructType([*columns(relation).fields, *PLACE.fields]))
+            return in_one_piece(self._spark, held, StructType([*columns(relation).fields, *PLACE.fields]))
         frame = self._table(relation).frame(self.state(relation), positions=True, in_order=True)
         return frame.select(*[F.col(quoted(column.name)) for column in relation.columns], FILE, ROW)
 
@@ -261,7 +269,7 @@ class TableReader:
         return None if rows is None else rows.select([*[column.name for column in relation.columns], FILE, ROW])
 
     def _table(self, relation: Relation) -> DeltaTable:
-        return self._engine.table((relation.database, relation.oid))
+        return self._delta[relation.database, relation.oid]
 
     def refuse_changed(self, relation: Relation) -> None:
         """Raise 40001 if any row of the table has changed since the REPEATABLE READ snapshot. The caller holds the lock."""
@@ -277,4 +285,4 @@ class TableReader:
     def refuse_unseen(self, relation: Relation, files: pa.ChunkedArray) -> None:
         """Raise 40001 if the REPEATABLE READ snapshot does not show rows in these files (URIs). The caller holds the lock."""
         key = (relation.database, relation.oid)
-        write.refuse_unseen(self._engine.table(key), self._staging.seen_state(key), files)
+        write.refuse_unseen(self._delta[key], self._staging.seen_state(key), files)

@@ -76,12 +76,16 @@ class Transaction:
         self.engine = engine
         self.locks = OwnLocks(engine.locks, engine.log.next_xid)
         self.catalog = TransactionCatalog(engine.catalog, engine.log, engine.running, database, self.locks)
-        self.snapshot = Snapshot(engine)
+        self.snapshot = Snapshot(engine.tables, engine.log)
         self._savepoints = Savepoints(self.locks)
-        self.staging = Staging(engine, self.snapshot, self.catalog, self._savepoints.subtransaction)
-        self._tables = HeldTables(engine, self.locks, self.catalog, self.snapshot, self.staging)
+        self.staging = Staging(
+            engine.tables, engine.log, engine.running, self.snapshot, self.catalog, self._savepoints.subtransaction
+        )  # fmt: skip
+        self._tables = HeldTables(engine.tables, engine.foreign, self.locks, self.catalog, self.snapshot, self.staging)
         self._pending = self._tables.pending
-        self.reader = TableReader(engine, self.catalog, self.snapshot, self.staging, self._tables, self.partitioned)
+        self.reader = TableReader(
+            engine.spark, engine.tables, self.catalog, self.snapshot, self.staging, self._tables, self.partitioned
+        )  # fmt: skip
         self.ddl = TableDdl(engine, self._tables, self.staging)
         self.until_end = contextlib.ExitStack()
         """Closed when the transaction has ended. It removes the files of rows that its frames read."""
@@ -166,7 +170,7 @@ class Transaction:
         """Undo the writes after a savepoint, which stays defined. Raise 3B001 if it does not exist."""
         saved = self._savepoints.saved(name)
         for key in self.staging.created - saved.staging.created:
-            self.engine.forget(key)
+            self.engine.tables.forget(key)
         self.staging.restore(saved.staging)
         self._pending.restore(saved.pending)
         self.catalog.restore(saved.catalog)
@@ -217,7 +221,7 @@ class Transaction:
         if relation.is_partitioned:
             return self.partitioned(relation).append(rows)
         key = self._tables.lock(relation)
-        result = write.append(self.engine.table(key), relation, self.staging.base(key), rows, memory=self.staging.held.room)
+        result = write.append(self.engine.tables[key], relation, self.staging.base(key), rows, memory=self.staging.held.room)
         return self.staging.stage_written(key, result)
 
     def claim(self, relation: Relation, keys: Keys) -> bool:
@@ -235,7 +239,7 @@ class Transaction:
 
     def data_path(self, relation: Relation) -> DataPath:
         """Return the folder of a relation's files, for callers that write them themselves and then call `add_files`."""
-        return self.engine.path((relation.database, relation.oid))
+        return self.engine.tables.path((relation.database, relation.oid))
 
     def add_files(self, relation: Relation, actions: Sequence[Action]) -> int:
         """Add files of new rows that were written into `data_path` (`add` actions with statistics). Return the number of rows."""
@@ -246,7 +250,9 @@ class Transaction:
     def add_changed(self, relation: Relation, actions: Sequence[Action], gone: write.Positions, changes: int) -> int:
         """Add files of changed rows that tasks wrote into `data_path`, delete the rows that they replace. Return the number of changes."""
         key = self._tables.lock(relation)
-        return self.staging.stage_written(key, write.with_deletions(self.engine.table(key), self.staging.base(key), actions, gone, changes))
+        return self.staging.stage_written(
+            key, write.with_deletions(self.engine.tables[key], self.staging.base(key), actions, gone, changes)
+        )
 
     def record_completely(self, relation: Relation, history: Relation) -> None:
         """Note that this transaction's writes to a history hold all its changes of a table (`TableWrite.recorded`)."""
@@ -267,13 +273,13 @@ class Transaction:
         key = self._tables.lock(relation)
         room = self.staging.held.room
         seen = self.staging.seen_state(key)
-        table, base = self.engine.table(key), self.staging.base(key)
+        table, base = self.engine.tables[key], self.staging.base(key)
         result = write.rewrite(table, relation, base, changed, seen=seen, memory=room, is_kept=is_kept)
         return self.staging.stage_written(key, result)
 
     def has_left_files(self, relation: Relation) -> None:
         """Record that files that are not staged may be in the table's folder, so that cleaning looks for them."""
-        self.engine.table((self.database, relation.oid)).has_failed = True
+        self.engine.tables[self.database, relation.oid].has_failed = True
 
     def truncate(self, relations: Sequence[Relation], restart_identity: bool = False, cascade: bool = False) -> None:
         """Truncate tables, and all leaves of partitioned ones, as one statement in the log. The entry names the partitioned table too."""
