@@ -89,12 +89,12 @@ def test_tasks_encode_a_write_to_the_bytes_of_the_driver(
 def test_pair_of_rows_divided_by_a_row_group_boundary_is_read_once(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     described = table(28401, ReplicaIdentity.FULL)
     updates = large_writes(engine, described, monkeypatch)[1]
-    files = feed.WriteFiles.of(engine, described, updates)
+    files = feed.WriteFiles.of(engine.tables, described, updates)
     cuts = files.cuts()
     assert len(cuts) > 10
     read = [row for cut in cuts for piece in files.pieces(cut) for row in piece.to_pylist()]
     assert [row["position"] for row in read] == [
-        row["position"] for piece in feed.pieces(engine, described, updates) for row in piece.to_pylist()
+        row["position"] for piece in feed.pieces(engine.tables, described, updates) for row in piece.to_pylist()
     ]
     assert all(row["old"]["id"] == row["new"]["id"] for row in read)
     assert len(read) == updates.changes

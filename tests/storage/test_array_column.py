@@ -70,7 +70,7 @@ def test_changes_of_arrays_are_streamed_unchanged(engine: Engine, way: str) -> N
 
     writes = [write for entry in engine.log.entries(lsn_before, DATABASE, 10) for write in entry.writes]
     changed = feed.changes(engine, ARRAYS, writes).orderBy("commit_lsn", "seq", "position").toArrow().to_pylist()
-    pieces = [row for write in writes for piece in feed.pieces(engine, ARRAYS, write) for row in piece.to_pylist()]
+    pieces = [row for write in writes for piece in feed.pieces(engine.tables, ARRAYS, write) for row in piece.to_pylist()]
 
     later = (1, "{4}", *FIRST[2:])
     expected = [("I", None, FIRST), ("I", None, NULLS), ("U", FIRST, later), ("D", NULLS, None)]

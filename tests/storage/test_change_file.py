@@ -25,7 +25,7 @@ def committed(engine: Engine, writer: Transaction) -> LogEntry:
 
 def changes(engine: Engine, entry: LogEntry, table=A) -> list[tuple[str, object, object]]:
     """Return (op, old v, new v) of the changes of a table, as in a stream."""
-    changes_frame = feed.small(engine, table, [write for write in entry.writes if write.relation == table.oid])
+    changes_frame = feed.small(engine.tables, table, [write for write in entry.writes if write.relation == table.oid])
     assert changes_frame is not None
     listed = changes_frame.sort_by([("seq", "ascending"), ("position", "ascending")]).to_pylist()
     return [(row["op"], row["old"] and row["old"]["v"], row["new"] and row["new"]["v"]) for row in listed]

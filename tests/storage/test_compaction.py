@@ -87,7 +87,7 @@ def test_many_small_commits_leave_few_files_the_same_rows_and_every_change(engin
     entries = engine.log.entries(begin, DATABASE, 1000)
     writes = [write for entry in entries for write in entry.writes]
     assert any(not entry.writes for entry in entries)
-    changes = feed.small(engine, A, writes)
+    changes = feed.small(engine.tables, A, writes)
     assert changes is not None
     assert sorted(changes["op"].to_pylist()) == ["D"] + ["I"] * (compaction.MOST + 8) + ["U"]
     early = entries[20]
@@ -145,7 +145,7 @@ def test_rows_deleted_while_a_file_is_rewritten_are_deleted_in_the_new_file(engi
     assert file_action.records(file) == len([number for number in range(200) if number % 3])
     assert contents(engine, table) == sorted([(number, "new") for number in remaining], key=repr)
     delete(engine, table, "id = 100")
-    changes = feed.small(engine, table, [write for entry in engine.log.entries(begin, DATABASE, 100) for write in entry.writes])
+    changes = feed.small(engine.tables, table, [write for entry in engine.log.entries(begin, DATABASE, 100) for write in entry.writes])
     assert changes is not None
     assert sorted(row["id"] for row in changes["old"].to_pylist()) == sorted(
         [1, 5, 50, 100, *(number for number in range(191, 200) if number % 3)]

@@ -193,7 +193,7 @@ def test_streams_get_each_foreign_version_after_an_own_one_that_recovery_undoes(
     started.recover()
     assert contents(started, A) == [(1, "z"), (2, "y")]
     writes = [write for entry in started.log.entries(start, DATABASE, 100) for write in entry.writes]
-    sent = feed.small(started, A, writes)
+    sent = feed.small(started.tables, A, writes)
     assert sent is not None
     assert [(row["op"], (row["new"] or row["old"])["id"]) for row in sent.to_pylist()] == [("I", 2), ("D", 1), ("I", 1)]
 

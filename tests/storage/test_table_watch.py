@@ -53,7 +53,7 @@ def test_unreadable_table_is_named_until_it_is_readable(engine: Engine, damage: 
     table = made(engine, relation(20200, "a", id=INT8, v=TEXT), (1, "x"), (2, "y"))
     key = (DATABASE, table.oid)
     if not used:
-        engine._make_all_visible()
+        engine.make_all_visible()
     hurt, expected_text = DAMAGES[damage]
     assert unreadable_tables(engine) == []
     undo = hurt(Path(str(engine.tables.path(key))))

@@ -233,7 +233,7 @@ def _changes(transaction: Transaction, relation: Relation, view: StatementView, 
         if write.kind == "truncate":
             yield number, None
             continue
-        for piece in feed.pieces(transaction.engine, relation, write):
+        for piece in feed.pieces(transaction.engine.tables, relation, write):
             yield number, piece.combine_chunks()
     for number, (write, held) in enumerate(transaction.reader.own_writes(relation, view.writes), 1):
         if write.kind == "truncate":
@@ -241,7 +241,7 @@ def _changes(transaction: Transaction, relation: Relation, view: StatementView, 
         elif held is not None:
             yield number, feed.of_rows(relation, held)
         else:
-            for piece in feed.pieces(transaction.engine, relation, write):
+            for piece in feed.pieces(transaction.engine.tables, relation, write):
                 yield number, piece.combine_chunks()
 
 

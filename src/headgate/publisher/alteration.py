@@ -45,7 +45,7 @@ from headgate.publisher.decoded import DecodedChanges
 from headgate.publisher.published import Published, PublishedAction, identity_columns, named, published
 from headgate.storage import feed
 from headgate.storage.delta.rows import RowGroup
-from headgate.storage.engine import Engine
+from headgate.storage.transaction.storage import Storage
 from headgate.storage.write import arrow_row
 
 _log = logging.getLogger("headgate.publisher")
@@ -129,25 +129,25 @@ def alteration(before: PublishedState, now: PublishedState, names: Sequence[str]
     return None if past == current else PublicationAlteration(now, tuple(past), tuple(current))
 
 
-def changes(engine: Engine, crossing: Crossing, lsn: Lsn, end: Lsn) -> Iterator[tuple[Published, DecodedChanges]]:
+def changes(storage: Storage, crossing: Crossing, lsn: Lsn, end: Lsn) -> Iterator[tuple[Published, DecodedChanges]]:
     """Yield the plan and the changes to send for a table, piece by piece. All changes have the LSN `lsn`; the rows are those as of `end`.
 
     Raise the errors of a filter.
     """
     if crossing.before is not None and crossing.now is not None and crossing.renamed:
         for side, operation in ((crossing.before, DELETE), (crossing.now, INSERT)):
-            for rows in _rows(engine, crossing.relation, lsn, end):
-                yield from _selected(side, rows, np.where(_passes(engine, rows, side), operation, 0).astype(np.uint8))
+            for rows in _rows(storage, crossing.relation, lsn, end):
+                yield from _selected(side, rows, np.where(_passes(storage, rows, side), operation, 0).astype(np.uint8))
         return
     plan = crossing.now or crossing.before
     assert plan is not None
     unchanged = UPDATE if crossing.widened else 0
     all_names, some_names = _names(crossing)
     names = some_names
-    for group in _groups(engine, crossing.relation, end):
+    for group in _groups(storage, crossing.relation, end):
         deferred, sends_new = [], False
         for rows in _pieces(group.pieces(names), lsn):
-            passed, passes = _passes(engine, rows, crossing.before), _passes(engine, rows, crossing.now)
+            passed, passes = _passes(storage, rows, crossing.before), _passes(storage, rows, crossing.now)
             letters = np.where(passed, np.where(passes, unchanged, DELETE), np.where(passes, INSERT, 0)).astype(np.uint8)
             with_new = (letters == INSERT) | (letters == UPDATE)
             sends_new |= bool(with_new.any())
@@ -175,19 +175,19 @@ def _names(crossing: Crossing) -> tuple[list[str], list[str]]:
     return all_names, [name for name in all_names if name in needed]
 
 
-def check(engine: Engine, plan: Published, rows: Iterable[pa.RecordBatch]) -> None:
+def check(storage: Storage, plan: Published, rows: Iterable[pa.RecordBatch]) -> None:
     """Raise the errors that the filters raise for one of the rows."""
     for piece in _pieces(rows, INVALID):
-        _passes(engine, piece, plan)
+        _passes(storage, piece, plan)
 
 
-def _passes(engine: Engine, rows: DecodedChanges, plan: Published | None) -> gate.Mask:
+def _passes(storage: Storage, rows: DecodedChanges, plan: Published | None) -> gate.Mask:
     """Return which rows an initial copy would contain."""
     if plan is None:
         return np.zeros(len(rows), np.bool_)
     inserted = {PublishedAction.INSERT: plan.copied} if plan.copied else {}
     copy_plan = replace(plan, actions=frozenset({PublishedAction.INSERT}), filters=inserted)
-    return np.asarray(gate.verdicts(engine, rows, copy_plan) != 0)
+    return np.asarray(gate.verdicts(storage, rows, copy_plan) != 0)
 
 
 def _selected(plan: Published, rows: DecodedChanges, letters: gate.Letters) -> Iterator[tuple[Published, DecodedChanges]]:
@@ -208,17 +208,17 @@ def _selected(plan: Published, rows: DecodedChanges, letters: gate.Letters) -> I
     yield plan, DecodedChanges(table, sent.lsn)
 
 
-def _groups(engine: Engine, relation: Relation, end: Lsn) -> Iterator[RowGroup]:
+def _groups(storage: Storage, relation: Relation, end: Lsn) -> Iterator[RowGroup]:
     key = (relation.database, relation.oid)
-    state = engine.state_at(key, end)
+    state = storage.state_at(key, end)
     if state is not None and relation.columns:
-        yield from engine.tables[key].groups(state)
+        yield from storage.tables[key].groups(state)
 
 
-def _rows(engine: Engine, relation: Relation, lsn: Lsn, end: Lsn) -> Iterator[DecodedChanges]:
+def _rows(storage: Storage, relation: Relation, lsn: Lsn, end: Lsn) -> Iterator[DecodedChanges]:
     """Yield the rows of a table as of an LSN as inserted ones."""
     names = [column.name for column in relation.columns]
-    for group in _groups(engine, relation, end):
+    for group in _groups(storage, relation, end):
         yield from _pieces(group.pieces(names), lsn)
 
 

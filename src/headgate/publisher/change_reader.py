@@ -46,7 +46,7 @@ class ChangeReader:
         """Return the changes of these writes, or None if the driver should not read them at once."""
 
         def read() -> DecodedChanges | None:
-            table = feed.small(self.engine, plan.relation, writes)
+            table = feed.small(self.engine.tables, plan.relation, writes)
             return None if table is None else decoded(table, writes)
 
         changes = self.shared.get(self.database, (_described(plan), _named(writes)), read)
@@ -75,7 +75,7 @@ class ChangeReader:
     def _pieces(self, plan: Published, write: TableWrite) -> Iterator[DecodedChanges]:
         """Yield the pieces of a write, each read by one of the streams that need it at about the same time."""
         count_read = 0
-        pieces = feed.pieces(self.engine, plan.relation, write)
+        pieces = feed.pieces(self.engine.tables, plan.relation, write)
 
         def up_to(index: int) -> DecodedChanges | None:
             nonlocal count_read

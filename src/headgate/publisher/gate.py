@@ -29,10 +29,10 @@ from headgate.publisher.published import FILTERED, Published, PublishedAction, i
 from headgate.rowfilter import filter as row_filter
 from headgate.rowfilter.filter import RowFilter
 from headgate.storage import feed
-from headgate.storage.engine import Engine
 from headgate.storage.spark import result_spool
 from headgate.storage.spark.local_relation import local_frame
 from headgate.storage.transaction.log import TableWrite
+from headgate.storage.transaction.storage import Storage
 from headgate.types import buffers
 
 Letters = npt.NDArray[np.uint8]
@@ -41,10 +41,10 @@ _CODES = {PublishedAction.INSERT: INSERT, PublishedAction.UPDATE: UPDATE, Publis
 _PLACE = "_place"
 
 
-def verdicts(engine: Engine, decoded: DecodedChanges, plan: Published) -> Letters:
+def verdicts(storage: Storage, decoded: DecodedChanges, plan: Published) -> Letters:
     """Return the letter under which each change is sent, 0 for none."""
-    exact = exact_verdicts(decoded, plan) if engine.small_batch_rows or plan.unfiltered else None
-    return _logged(_by_spark(engine, decoded, plan), plan) if exact is None else exact
+    exact = exact_verdicts(decoded, plan) if storage.small_batch_rows or plan.unfiltered else None
+    return _logged(_by_spark(storage, decoded, plan), plan) if exact is None else exact
 
 
 def exact_verdicts(decoded: DecodedChanges, plan: Published) -> Letters | None:
@@ -56,18 +56,18 @@ def exact_verdicts(decoded: DecodedChanges, plan: Published) -> Letters | None:
     return None if computed is None else _logged(computed, plan)
 
 
-def of_write(engine: Engine, plan: Published, write: TableWrite) -> Letters:
+def of_write(storage: Storage, plan: Published, write: TableWrite) -> Letters:
     """Return the verdicts of one write of any size, by position. Spark reads only the filter's columns."""
     narrow = replace(plan.relation, all_columns=filter_columns(plan))
-    frame = _judged(feed.changes(engine, narrow, [write]), plan).select("position", "op")
+    frame = _judged(feed.changes(storage, narrow, [write]), plan).select("position", "op")
     result = np.zeros(2 * max(write.changes, 1) + 1, np.uint8)
-    for batch in result_spool.batches(frame, engine.exchange):
+    for batch in result_spool.batches(frame, storage.exchange):
         result[batch.column(0).to_numpy()] = letters(batch.column(1))
     return _logged(result, plan)
 
 
-def needs_spark(engine: Engine, decoded: DecodedChanges, plan: Published) -> bool:
-    return not plan.unfiltered and (not engine.small_batch_rows or not is_exact(decoded, plan))
+def needs_spark(storage: Storage, decoded: DecodedChanges, plan: Published) -> bool:
+    return not plan.unfiltered and (not storage.small_batch_rows or not is_exact(decoded, plan))
 
 
 def is_exact(decoded: DecodedChanges, plan: Published) -> bool:
@@ -125,20 +125,20 @@ def _loaded(tree: str) -> RowFilter:
 
 
 # ---- by Spark -----------------------------------------------------------------------------------------------
-def _by_spark(engine: Engine, decoded: DecodedChanges, plan: Published) -> Letters:
+def _by_spark(storage: Storage, decoded: DecodedChanges, plan: Published) -> Letters:
     table = _narrow(decoded, plan).append_column(_PLACE, pa.array(np.arange(len(decoded))))
-    published_rows = _judged(_frame(engine, table), plan).select(_PLACE, "op").toArrow()
+    published_rows = _judged(_frame(storage, table), plan).select(_PLACE, "op").toArrow()
     result = np.zeros(len(decoded), np.uint8)
     if published_rows.num_rows:
         result[published_rows[_PLACE].to_numpy()] = letters(published_rows["op"])
     return result
 
 
-def _frame(engine: Engine, table: pa.Table) -> DataFrame:
+def _frame(storage: Storage, table: pa.Table) -> DataFrame:
     """Return the table as a frame. If it is large, it is not a local relation: Spark's optimizer would evaluate that row by row."""
-    if table.num_rows <= min(feed.SMALL_CHANGES, engine.small_batch_rows):
-        return local_frame(engine.spark, table)
-    session = engine.spark.newSession()
+    if table.num_rows <= min(feed.SMALL_CHANGES, storage.small_batch_rows):
+        return local_frame(storage.spark, table)
+    session = storage.spark.newSession()
     session.conf.set("spark.sql.execution.arrow.localRelationThreshold", "0")
     return local_frame(session, table)
 

@@ -35,11 +35,11 @@ from headgate.publisher.published import Published, PublishedAction, identity_co
 from headgate.storage import feed
 from headgate.storage.delta.file_statistics import file_bounds
 from headgate.storage.delta.table_state import TableState
-from headgate.storage.engine import Engine
 from headgate.storage.feed import PIECE_ROWS, ChangeFile, Cut, WriteFiles
 from headgate.storage.location import data_location
 from headgate.storage.location.data_location import DataPath
 from headgate.storage.transaction.log import RecordedEntry, TableWrite
+from headgate.storage.transaction.storage import Storage
 from headgate.types import buffers
 from headgate.types.storage import arrow_type
 
@@ -62,37 +62,39 @@ def suffices(plan: Published, history: Relation) -> bool:
     return {column.attnum for column in gate.filter_columns(plan)} <= identity
 
 
-def small(engine: Engine, relation: Relation, history: Relation, writes: Sequence[TableWrite]) -> DecodedChanges | None:
+def small(storage: Storage, relation: Relation, history: Relation, writes: Sequence[TableWrite]) -> DecodedChanges | None:
     """Return the changes in these writes to a history, or None if the driver should not read them at once."""
-    table = feed.small(engine, history, writes)
+    table = feed.small(storage.tables, history, writes)
     if table is None:
         return None
     rows = _flattened(table).sort_by(_ORDER)
     return _changes(relation, rows, _lsns(rows, writes))
 
 
-def large(engine: Engine, relation: Relation, history: Relation, writes: Sequence[TableWrite]) -> Iterator[DecodedChanges]:
+def large(storage: Storage, relation: Relation, history: Relation, writes: Sequence[TableWrite]) -> Iterator[DecodedChanges]:
     """Yield the changes in the writes of one transaction to a history, piece by piece."""
     count, first = 0, min(int(write.lsn) for write in writes)
-    for rows in _ordered(group for write in writes for group in _groups(WriteFiles.of(engine, history, write))):
+    for rows in _ordered(group for write in writes for group in _groups(WriteFiles.of(storage.tables, history, write))):
         lsn = first + LSN_PER_CHANGE * np.arange(count, count + rows.num_rows)
         yield _changes(relation, rows, lsn)
         count += rows.num_rows
 
 
-def removed(engine: Engine, relation: Relation, history: Relation, entries: Sequence[RecordedEntry], lsn: Lsn) -> Iterator[DecodedChanges]:
+def removed(
+    storage: Storage, relation: Relation, history: Relation, entries: Sequence[RecordedEntry], lsn: Lsn
+) -> Iterator[DecodedChanges]:
     """Yield the changes in consecutive entries that the log no longer has, from the history as of an LSN, piece by piece.
 
     `history` describes its columns at that LSN. Raise 55000 if the history does not have exactly these changes.
     """
     key = (history.database, history.oid)
-    state = engine.state_at(key, lsn)
+    state = storage.state_at(key, lsn)
     ends = np.array([int(entry.origin_lsn) for entry in entries])
     first, last = int(entries[0].after), int(ends[-1])
     commits, lsns = (np.array([int(getattr(entry.writes[0], name)) for entry in entries]) for name in ("commit_lsn", "lsn"))
     begins = np.cumsum([0, *(entry.writes[0].changes for entry in entries)])
     count = 0
-    for rows in _ordered(_groups(_files(engine.tables.path(key), history, state, first, last)), first, last) if state is not None else ():
+    for rows in _ordered(_groups(_files(storage.tables.path(key), history, state, first, last)), first, last) if state is not None else ():
         numbers = np.arange(count, count + rows.num_rows)
         at = np.searchsorted(ends, rows[_LSN].to_numpy())
         if not np.array_equal(at, np.searchsorted(begins, numbers, "right") - 1):
@@ -102,7 +104,7 @@ def removed(engine: Engine, relation: Relation, history: Relation, entries: Sequ
         yield _changes(relation, batch, lsns[at] + LSN_PER_CHANGE * (numbers - begins[at]))
     if count != begins[-1]:
         text = f'table "{history.schema}.{history.name}" no longer has the changes after LSN {entries[0].after} of its publisher'
-        raise PostgresError("55000", text, detail=f"The oldest retained LSN is {engine.log.oldest_kept()}.")
+        raise PostgresError("55000", text, detail=f"The oldest retained LSN is {storage.log.oldest_kept()}.")
 
 
 def _files(path: DataPath, history: Relation, state: TableState, first: int, last: int) -> WriteFiles:

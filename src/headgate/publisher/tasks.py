@@ -94,7 +94,7 @@ def takes(renderer: Renderer, write: TableWrite) -> bool:
 
 def encode(renderer: Renderer, plan: Published, write: TableWrite, send_time: int) -> Iterator[Rendered]:
     """Yield the published changes of a write, encoded by tasks, in ascending order of `lsn`."""
-    files = feed.WriteFiles.of(renderer.reader.engine, plan.relation, write)
+    files = feed.WriteFiles.of(renderer.reader.engine.tables, plan.relation, write)
     cuts = tuple(files.cuts())
     if not plan.unfiltered:
         first = next((piece for cut in cuts[:1] for piece in files.pieces(cut)), None)

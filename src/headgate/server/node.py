@@ -151,7 +151,7 @@ class Node(NodeState):
         self.changes = ChangeCache()
         self.log_watch = LogWatch(self.engine.log)
         self.log_watch.start()
-        self.engine.foreign.thread.start()
+        self.engine.watch.start()
         self.compactor = Compactor(self.engine)
         self.compactor.start()
         self.log_table = LogTable(self.engine)
@@ -165,7 +165,7 @@ class Node(NodeState):
         self.launcher.start()
         self.scrape = self._scrape()
         threads: list[Supervised | None] = [
-            self.log_table, self.engine.foreign.thread, self.compactor, self.listener.thread, self.log_watch, *self._watches(),
+            self.log_table, self.engine.watch, self.compactor, self.listener.thread, self.log_watch, *self._watches(),
             self.launcher.thread, self.scrape, jvm_watch, None if self.cluster is None else self.cluster.thread,
         ]  # fmt: skip
         self.threads = [thread for thread in threads if thread is not None]
@@ -297,7 +297,7 @@ class Node(NodeState):
             _log.info("some sessions did not end in time")
         for thread in self._watches():
             thread.stop()
-        self.engine.foreign.thread.stop()
+        self.engine.watch.stop()
         self.compactor.stop()
         self.log_table.stop()
         self.slots.persist_all()

@@ -24,20 +24,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from headgate.catalog.relation.relation import Relation
 from headgate.errors import PostgresError
 from headgate.storage.delta import array_column, delta_log, file_action, parquet
-from headgate.storage.engine import Engine
+from headgate.storage.delta.tables import Tables
 from headgate.storage.location import data_location
 from headgate.storage.location.data_location import DataPath
 from headgate.storage.spark.column_name import quoted
 from headgate.storage.spark.local_relation import local_frame
 from headgate.storage.transaction import foreign_writer
 from headgate.storage.transaction.log import TableWrite
+from headgate.storage.transaction.storage import Storage
 from headgate.storage.write import CHANGE, columns
 from headgate.types import buffers
 from headgate.types.storage import arrow_type, list_type, spark_type_of
@@ -90,40 +91,40 @@ def schema(relation: Relation) -> StructType:
     )
 
 
-def changes(engine: Engine, relation: Relation, writes: Iterable[TableWrite]) -> DataFrame:
+def changes(storage: Storage, relation: Relation, writes: Iterable[TableWrite]) -> DataFrame:
     """Return the changes frame of a relation's writes, not sorted. Truncates and messages hold no rows and are skipped.
 
     `relation` describes the columns as of these writes. Raise 58P01 if a file no longer exists.
     """
     writes = [write for write in writes if write.kind in _WITH_ROWS]
-    files = list(_files(engine, relation, writes))
+    files = list(_files(storage.tables, relation, writes))
     # columns do not change between writes that one description of the relation fits
-    physical = _physical(engine, relation, writes[0]) if writes else {}
+    physical = _physical(storage.tables, relation, writes[0]) if writes else {}
     if sum(file.size for file in files) <= SMALL_BYTES and sum(write.changes for write in writes) <= SMALL_CHANGES:
-        return local_frame(engine.spark, _read_small(relation, files, physical), schema(relation))
+        return local_frame(storage.spark, _read_small(relation, files, physical), schema(relation))
     frames = []
     for paired in (False, True):
         chosen = [file for file in files if file.paired == paired]
         if chosen:
-            frames.append(_read_large(engine, relation, chosen, physical, paired=paired))
+            frames.append(_read_large(storage.spark, relation, chosen, physical, paired=paired))
     frame = frames[0]
     for more in frames[1:]:
         frame = frame.unionByName(more)
     return frame
 
 
-def small(engine: Engine, relation: Relation, writes: Iterable[TableWrite]) -> pa.Table | None:
+def small(tables: Tables, relation: Relation, writes: Iterable[TableWrite]) -> pa.Table | None:
     """Return the changes as an Arrow table that the driver reads without a Spark job, or None if the writes are too large for that."""
     writes = [write for write in writes if write.kind in _WITH_ROWS]
-    files = list(_files(engine, relation, writes))
+    files = list(_files(tables, relation, writes))
     if sum(file.size for file in files) > SMALL_BYTES:
         return None
-    return _read_small(relation, files, _physical(engine, relation, writes[0]) if writes else {})
+    return _read_small(relation, files, _physical(tables, relation, writes[0]) if writes else {})
 
 
-def pieces(engine: Engine, relation: Relation, write: TableWrite) -> Iterator[pa.Table]:
+def pieces(tables: Tables, relation: Relation, write: TableWrite) -> Iterator[pa.Table]:
     """Yield the changes of one write of any size, read by the driver piece by piece in the order of their positions."""
-    files = WriteFiles.of(engine, relation, write)
+    files = WriteFiles.of(tables, relation, write)
     for file in files.files:
         yield from files.pieces(Cut(file, 0, ALL_GROUPS))
 
@@ -138,9 +139,9 @@ class WriteFiles:
     """The column names in the files, by column name."""
 
     @classmethod
-    def of(cls, engine: Engine, relation: Relation, write: TableWrite) -> WriteFiles:
+    def of(cls, tables: Tables, relation: Relation, write: TableWrite) -> WriteFiles:
         """Return the files of a write. `relation` describes the columns as of the write. Raise 58P01 if a file no longer exists."""
-        return cls(relation, tuple(_files(engine, relation, [write])), _physical(engine, relation, write))
+        return cls(relation, tuple(_files(tables, relation, [write])), _physical(tables, relation, write))
 
     def cuts(self) -> list[Cut]:
         """Return the row groups of the files, in the order of the positions, from the files' footers."""
@@ -195,22 +196,22 @@ def of_rows(relation: Relation, rows: pa.Table) -> pa.Table:
     return arrange(structs, buffers.whole(rows[CHANGE]), 0)
 
 
-def _physical(engine: Engine, relation: Relation, write: TableWrite) -> dict[str, str]:
+def _physical(tables: Tables, relation: Relation, write: TableWrite) -> dict[str, str]:
     """Return the column names in the files of a write, by column name."""
     if write.files is not None:
         return {column.name: (write.physical or {}).get(column.name, column.name) for column in relation.columns}
     version = write.version
     key = (relation.database, relation.oid)
-    shown = engine.tables.visible.get(key)
+    shown = tables.visible.get(key)
     if shown is not None and version >= shown.state.altered:
         physical = shown.state.physical
     else:
-        physical = engine.tables[key].state(version).physical
+        physical = tables[key].state(version).physical
     return {column.name: physical.get(column.name, column.name) for column in relation.columns}
 
 
-def _files(engine: Engine, relation: Relation, writes: Iterable[TableWrite]) -> Iterator[ChangeFile]:
-    path = engine.tables.path((relation.database, relation.oid))
+def _files(tables: Tables, relation: Relation, writes: Iterable[TableWrite]) -> Iterator[ChangeFile]:
+    path = tables.path((relation.database, relation.oid))
     for write in writes:
         if write.kind == "foreign":
             yield from _written_down(foreign_writer.folder(path, write.version), write)
@@ -325,8 +326,10 @@ def arrange(rows: pa.StructArray, kinds: pa.Array | None, first: int) -> pa.Tabl
 # large versions: by Spark
 
 
-def _read_large(engine: Engine, relation: Relation, files: Sequence[ChangeFile], physical: dict[str, str], *, paired: bool) -> DataFrame:
-    spark = engine.spark.newSession()
+def _read_large(
+    session: SparkSession, relation: Relation, files: Sequence[ChangeFile], physical: dict[str, str], *, paired: bool
+) -> DataFrame:
+    spark = session.newSession()
     spark.conf.set("spark.sql.files.maxPartitionBytes", str(1 << 40 if paired else 64 << 20))
     spark.conf.set("spark.sql.files.openCostInBytes", str(1 << 20))
     row = columns(relation)

@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from headgate.errors import PostgresError
 from headgate.storage.delta import delta_log
@@ -25,9 +24,7 @@ from headgate.storage.delta.commit_mark import marked_with, transaction_of, undo
 from headgate.storage.location import data_location
 from headgate.storage.location.data_location import DataPath
 from headgate.storage.location.table_folders import Key
-
-if TYPE_CHECKING:
-    from headgate.storage.engine import Engine
+from headgate.storage.transaction.storage import Storage
 
 SETTING = "ignore_lost_commits"
 
@@ -42,10 +39,10 @@ class Lost:
     xid: int
 
 
-def refuse(engine: Engine) -> None:
+def refuse(storage: Storage) -> None:
     """Raise XX001 if a table has commits that the catalog does not have."""
-    lost = list(find(engine))
-    if not lost or engine.settings.get(SETTING, "off") == "on":
+    lost = list(find(storage))
+    if not lost or storage.settings.get(SETTING, "off") == "on":
         return
     first = lost[0]
     more = f"; tables with such commits: {len(lost)}" if len(lost) > 1 else ""
@@ -53,34 +50,34 @@ def refuse(engine: Engine) -> None:
     known = f"version {first.logged}" if first.logged is not None else "no such table"
     raise PostgresError(
         "XX001",
-        f'catalog "{engine.catalog.path}" is older than the tables: commits of {engine.tables.title(first.key)} are not in it',
-        detail=f"The catalog ends at {engine.log.end} and knows {known}; {existing}{more}.",
-        hint=f'Restore the catalog\'s file together with its log, "{engine.catalog.path}.wal", or the whole data directory from one'
+        f'catalog "{storage.catalog.path}" is older than the tables: commits of {storage.tables.title(first.key)} are not in it',
+        detail=f"The catalog ends at {storage.log.end} and knows {known}; {existing}{more}.",
+        hint=f'Restore the catalog\'s file together with its log, "{storage.catalog.path}.wal", or the whole data directory from one'
         f' backup. To give up what was committed since, start once with: headgate start -o "-c {SETTING}=on"',
     )
 
 
-def find(engine: Engine) -> Iterator[Lost]:
+def find(storage: Storage) -> Iterator[Lost]:
     """Yield the newest lost commit of each table that has one."""
-    with contextlib.closing(engine.catalog.cursor()) as cursor:
+    with contextlib.closing(storage.catalog.cursor()) as cursor:
         intended = {xid for (xid,) in cursor.execute("SELECT xid FROM hg.intent").fetchall()}
-    logged = engine.log.versions()
-    dropped = {(database, relation) for database, relation, _ in engine.log.dropped()}
+    logged = storage.log.versions()
+    dropped = {(database, relation) for database, relation, _ in storage.log.dropped()}
     known = {key: table.version for key, table in logged.items()}
-    tables = [(key, path) for key, path in engine.folders.existing() if key in known or key not in dropped]
-    marks = data_location.together(engine.base, lambda item: _above(item[1], known.get(item[0], _opened_at(engine, item[0]))), tables)
+    tables = [(key, path) for key, path in storage.folders.existing() if key in known or key not in dropped]
+    marks = data_location.together(storage.base, lambda item: _above(item[1], known.get(item[0], _opened_at(storage, item[0]))), tables)
     for (key, _), versions in zip(tables, marks, strict=True):
         lost = of_versions(versions, intended)
         if key not in known:
-            lost = [commit for commit in lost if commit[1] >= engine.log.first_xid]
+            lost = [commit for commit in lost if commit[1] >= storage.log.first_xid]
         if lost:
             version, xid = lost[-1]
             yield Lost(key, logged[key].version if key in logged else None, version, xid)
 
 
-def _opened_at(engine: Engine, key: Key) -> int:
+def _opened_at(storage: Storage, key: Key) -> int:
     """Return the last version that is not of the node's own table."""
-    opened_at = engine.folders.opened_at(key)
+    opened_at = storage.folders.opened_at(key)
     return -1 if opened_at is None else opened_at
 
 

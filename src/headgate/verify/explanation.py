@@ -187,7 +187,7 @@ def last_touch(engine: Engine, leaves: Sequence[Relation], values: Mapping[str, 
 def _touches(engine: Engine, relation: Relation, write: TableWrite, values: Mapping[str, Cell]) -> bool:
     columns = tuple(column for name in values if (column := relation.column(name)) is not None)
     narrow = replace(relation, all_columns=columns)
-    return any(_holds(piece, columns, values) for piece in feed.pieces(engine, narrow, write))
+    return any(_holds(piece, columns, values) for piece in feed.pieces(engine.tables, narrow, write))
 
 
 def _holds(piece: pa.Table, columns: Sequence[Column], values: Mapping[str, Cell]) -> bool:

@@ -89,7 +89,7 @@ def drop(node: pb.DropdbStmt, session: Session) -> CommandResult:
         detail = "There is 1 subscription." if count == 1 else f"There are {count} subscriptions."
         raise PostgresError("55006", f'database "{database.name}" is being used by logical replication subscription', detail=detail)
     if "force" in options:
-        prepared = sum(transaction_info.database == database.oid for transaction_info in transaction.engine.prepared.all())
+        prepared = sum(transaction_info.database == database.oid for transaction_info in session.parts.engine.prepared.all())
         if prepared:
             raise PostgresError("55006", f'database "{database.name}" is being used by prepared transactions', detail=_busy(0, prepared))
         session.parts.terminate_database(database.oid)

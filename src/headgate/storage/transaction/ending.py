@@ -14,17 +14,17 @@ from headgate.failpoint import Step, step
 from headgate.lsn import Lsn
 from headgate.storage.delta import file_action, fsync
 from headgate.storage.delta.table_state import TableState
-from headgate.storage.engine import Engine
 from headgate.storage.location.data_location import DataPath
 from headgate.storage.location.table_folders import Key
-from headgate.storage.transaction.intent import Intent
+from headgate.storage.transaction.intent import Intent, Intents
 from headgate.storage.transaction.log import EntryKind, OriginProgress
 from headgate.storage.transaction.own_locks import OwnLocks
 from headgate.storage.transaction.pending_rows import PendingRows
-from headgate.storage.transaction.prepared import Handed
+from headgate.storage.transaction.prepared import Handed, PreparedTransactions
 from headgate.storage.transaction.snapshot import Snapshot, not_in_series
 from headgate.storage.transaction.staged import StagedTable
 from headgate.storage.transaction.staging import Staging
+from headgate.storage.transaction.storage import Storage
 from headgate.storage.transaction.transaction_catalog import TransactionCatalog
 
 _log = logging.getLogger("headgate.storage")
@@ -34,11 +34,11 @@ class Ending:
     """The end of one transaction."""
 
     def __init__(
-        self, engine: Engine, locks: OwnLocks, catalog: TransactionCatalog, snapshot: Snapshot, staging: Staging, pending: PendingRows,
-        ended: Callable[[], None],
+        self, storage: Storage, intents: Intents, prepared: PreparedTransactions, locks: OwnLocks, catalog: TransactionCatalog,
+        snapshot: Snapshot, staging: Staging, pending: PendingRows, ended: Callable[[], None],
     ) -> None:  # fmt: skip
         """`ended` is called once, when the transaction has ended."""
-        self._engine, self._locks, self._catalog = engine, locks, catalog
+        self._storage, self._intents, self._prepared, self._locks, self._catalog = storage, intents, prepared, locks, catalog
         self._snapshot, self._staging, self._pending, self._unregister = snapshot, staging, pending, ended
         self._has_ended = False
         self._named: set[Key] = set()
@@ -52,11 +52,11 @@ class Ending:
         except Exception:
             self.rollback()
             raise
-        self._engine.statistics.committed(self._catalog.database)
+        self._storage.statistics.committed(self._catalog.database)
         return end
 
     def _commit_all(self, origin: OriginProgress | None) -> Lsn | None:
-        staging, engine = self._staging, self._engine
+        staging, storage = self._staging, self._storage
         staging.record_catalog()
         if not (staging.tables or staging.writes or staging.dropped or self._catalog.is_recorded or origin):
             self._commit_catalog()
@@ -67,26 +67,26 @@ class Ending:
         tables = staging.kept()
         changed = {key: staged for key, staged in tables.items() if staged.is_changed}
         intent = self._intent(changed, origin)
-        if engine.durable:
+        if storage.durable:
             self._sync(intent)
         states = {key: staged.state for key, staged in tables.items()}
         with self._in_series():
             end = self._commit_intent(intent, changed, states)
-        engine.statistics.wrote(counts)
-        engine.statistics.dropped(staging.dropped)
+        storage.statistics.wrote(counts)
+        storage.statistics.dropped(staging.dropped)
         return end
 
     def _commit_catalog(self) -> None:
         """Commit the catalog of a transaction whose changes no stream must know."""
         if not self._catalog.is_open:
             return
-        with self._engine.commit_lock:
+        with self._storage.commit_lock:
             if not self._catalog.place:
                 self._catalog.commit()
                 return
             with step(Step.DEFINITION):
                 self._catalog.commit()
-            self._engine.running.redefined(self._locks.catalog_keys)
+            self._storage.running.redefined(self._locks.catalog_keys)
 
     @contextlib.contextmanager
     def _in_series(self, *, prepares: bool = False) -> Iterator[None]:
@@ -100,36 +100,36 @@ class Ending:
         if not (snapshot.is_serializable and staging.writes):
             yield
             return
-        with self._engine.serial_lock:
+        with self._storage.serial_lock:
             if not all(map(snapshot.is_current, snapshot.used)):
                 raise not_in_series("commit attempt")
             changed_tables = {*staging.kept(), *staging.dropped}
-            for prepared in self._engine.prepared.all():
+            for prepared in self._prepared.all():
                 if prepared.read & changed_tables or (prepares and prepared.read and prepared.keys & snapshot.used):
                     raise not_in_series("commit attempt")
             yield
 
     def _commit_intent(self, intent: Intent, changed: Mapping[Key, StagedTable], states: dict[Key, TableState]) -> Lsn:
-        engine = self._engine
+        storage = self._storage
         try:
             if changed:
                 self._named = set(changed)
-                states |= engine.intents.carry_out(intent, changed)
-            with engine.commit_lock:
-                entry = engine.intents.finish(self._catalog.cursor, intent, states)
+                states |= self._intents.carry_out(intent, changed)
+            with storage.commit_lock:
+                entry = self._intents.finish(self._catalog.cursor, intent, states)
                 with step(Step.ENTRY):
                     self._catalog.commit()
-                engine.tables.publish(states, self._staging.dropped)
+                storage.tables.publish(states, self._staging.dropped)
                 if intent.catalog:
-                    engine.running.redefined(self._locks.catalog_keys)
-                engine.log.append(entry)
+                    storage.running.redefined(self._locks.catalog_keys)
+                storage.log.append(entry)
         except BaseException:
             if changed:
                 self._catalog.rollback()
-                self._named = engine.intents.undo(intent)
+                self._named = self._intents.undo(intent)
             raise
         if changed:
-            engine.intents.finished(intent)
+            self._intents.finished(intent)
         self._clean_up(intent)
         return entry.end_lsn
 
@@ -144,25 +144,25 @@ class Ending:
 
     def _clean_up(self, intent: Intent) -> None:
         """Clean up after the commit. A failure here is logged and is not an error of the transaction."""
-        staging, engine = self._staging, self._engine
+        staging, storage = self._staging, self._storage
         with _only_logged():
-            named_files = {key: _named_files(engine.tables.path(key), key[1], intent) for key in staging.files}
+            named_files = {key: _named_files(storage.tables.path(key), key[1], intent) for key in staging.files}
             staging.remove_files(named_files)
         with _only_logged():
             self._end()
         with _only_logged():
             for key in staging.dropped & staging.created:
-                engine.tables.forget(key)
+                storage.tables.forget(key)
             if staging.dropped - staging.created:
-                engine.clean()
+                storage.clean()
 
     @step(Step.SYNC)
     def _sync(self, intent: Intent) -> None:
         """Fsync the staged files and the first version of new tables."""
         for relation, (_, actions) in intent.tables.items():
-            fsync.sync_files(self._engine.tables.path((self._catalog.database, relation)), actions)
+            fsync.sync_files(self._storage.tables.path((self._catalog.database, relation)), actions)
         for key in self._staging.created - self._staging.dropped:
-            fsync.sync_version(self._engine.tables.path(key), self._staging.tables[key].base.version)
+            fsync.sync_version(self._storage.tables.path(key), self._staging.tables[key].base.version)
 
     def rollback(self) -> None:
         """Discard all writes. Do nothing after the transaction has ended."""
@@ -174,7 +174,7 @@ class Ending:
             try:
                 # cleaning removes files that a version names or that recovery may need
                 for key in self._staging.created - self._named:
-                    self._engine.tables.forget(key)
+                    self._storage.tables.forget(key)
                 self._staging.remove_files({key: self._staging.files[key] for key in self._named & self._staging.files.keys()})
             finally:
                 self._end()
@@ -187,14 +187,14 @@ class Ending:
         try:
             handed = self._hand_over()
             with self._in_series(prepares=True):
-                end = self._engine.prepared.add(handed, gid, owner, origin)
+                end = self._prepared.add(handed, gid, owner, origin)
         except Exception:
             self.rollback()
             raise
         self._catalog.rollback()
         self._has_ended = True
         self._unregister()
-        self._engine.locks.disown(handed.xid)
+        self._storage.locks.disown(handed.xid)
         return end
 
     def _hand_over(self) -> Handed:
@@ -203,7 +203,7 @@ class Ending:
         staging.record_catalog()
         staging.make_whole()
         staged_tables = staging.kept()
-        if self._engine.durable:
+        if self._storage.durable:
             self._sync(self._intent(staged_tables, None))
         read = frozenset(self._snapshot.used if self._snapshot.is_serializable else ())
         return Handed(
@@ -213,7 +213,7 @@ class Ending:
 
     def _end(self) -> None:
         self._has_ended = True
-        if self._locks.has_xid and self._engine.intents.is_settled(self._locks.xid):
+        if self._locks.has_xid and self._intents.is_settled(self._locks.xid):
             self._locks.release()
         self._unregister()
 

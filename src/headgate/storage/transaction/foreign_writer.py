@@ -1,6 +1,6 @@
 """Adoption of versions that other Delta writers commit directly to a node's tables: each becomes a transaction of its own.
 
-The engine has one `ForeignWriters`. Its thread checks the tables' logs every second (`look`). A writer of the node that finds versions
+The engine has one `ForeignWriters`, whose `look` checks the tables' logs every second. A writer of the node that finds versions
 below its own adopts them first (`adopt`), and recovery adopts those that were committed while the node was down. Invariant: a version
 is adopted once, under the table's write lock, before any later version becomes visible. Only the node's own versions are ever undone.
 Versions next to an own one that is undone become one transaction together, which shows the state after the undo.
@@ -48,14 +48,13 @@ from headgate.storage.spark.column_name import quoted
 from headgate.storage.spark.persisted import persisted
 from headgate.storage.statistics import TableCounts
 from headgate.storage.transaction.log import TableVersion, TableWrite, WriteKind
+from headgate.storage.transaction.storage import Storage
 from headgate.storage.write import CHANGE, columns
-from headgate.supervision import Supervised
 from headgate.types.storage import own_name
 
 if TYPE_CHECKING:
     from headgate.catalog.relation.relation import Relation
     from headgate.storage.delta.visible_state import Visible
-    from headgate.storage.engine import Engine
 
 _log = logging.getLogger("headgate.storage")
 
@@ -92,29 +91,21 @@ class Difference:
 
 
 class ForeignWriters:
-    """The state of other writers' versions in the tables of one engine, and the thread that adopts them."""
+    """The state of other writers' versions in the tables of a node, and their adoption."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
         self._blocked: dict[Key, tuple[int, str]] = {}
         self._looked: dict[Key, tuple[int, bool]] = {}
         """The modification time of each table's log, and whether the table was looked at again since."""
         self._logs: dict[Key, str] = {}
         self._next_look = 0.0
-        self.thread = Supervised("foreign writers", self._run, patience=30)
-        """The thread that checks the tables."""
-
-    def _run(self) -> None:
-        while not self.thread.stopping.wait(LOOK_SECONDS):
-            self._engine.intents.settle()
-            self._engine.reserve.fill()
-            self.look()
 
     # ---- looking ----------------------------------------------------------------------------------------
     def look(self) -> None:
         """Adopt the versions that other writers have committed. Skip tables that the node itself is writing to until the next call."""
-        tables = self._engine.tables.visible
-        if not data_location.is_local(self._engine.base):
+        tables = self._storage.tables.visible
+        if not data_location.is_local(self._storage.base):
             self._look_in_store(tables)
             return
         for dropped in [key for key in self._logs if key not in tables]:
@@ -123,16 +114,16 @@ class ForeignWriters:
         for key, shown in tables.items():
             if not self._look_for_change(key):
                 continue
-            if delta_log.has_version(self._engine.tables.path(key), self._known_version(key, shown) + 1):
+            if delta_log.has_version(self._storage.tables.path(key), self._known_version(key, shown) + 1):
                 self._try(key)
 
     def _look_in_store(self, tables: Mapping[Key, Visible]) -> None:
         """Adopt new versions in an object store, whose folders do not show that they have changed."""
         if time.monotonic() < self._next_look:
             return
-        path = self._engine.tables.path
+        path = self._storage.tables.path
         nexts = [(path(key), self._known_version(key, shown) + 1) for key, shown in tables.items()]
-        exist = data_location.together(self._engine.base, lambda place: delta_log.has_version(*place), nexts)
+        exist = data_location.together(self._storage.base, lambda place: delta_log.has_version(*place), nexts)
         for key, exists in zip(tables, exist, strict=True):
             if exists:
                 self._try(key)
@@ -144,11 +135,11 @@ class ForeignWriters:
         It is looked at once more in the next look, because a file system's clock has ticks, of up to a second: a version that is written
         directly after a look does not change the folder's time.
         """
-        if not data_location.is_local(self._engine.base):
+        if not data_location.is_local(self._storage.base):
             return False
         log = self._logs.get(key)
         if log is None:  # making a path costs more than the stat, which runs for thousands of tables each second
-            log = self._logs[key] = f"{self._engine.tables.path(key)}/_delta_log"
+            log = self._logs[key] = f"{self._storage.tables.path(key)}/_delta_log"
         try:
             modified = os.stat(log).st_mtime_ns  # noqa: PTH116 (see above)
         except OSError:
@@ -165,14 +156,14 @@ class ForeignWriters:
 
     def _try(self, key: Key) -> None:
         try:
-            with self._engine.locked(key, 0):
+            with self._storage.locked(key, 0):
                 self.adopt(key)
-            self._engine.obstacles.clear("adopting", key)
+            self._storage.obstacles.clear("adopting", key)
         except PostgresError as error:
             self._looked.pop(key, None)
             if error.sqlstate not in ("55P03", "55000"):
                 _log.warning("could not adopt versions of another writer of relation %d: %s", key[1], error.message)
-                self._engine.obstacles.note("adopting", key, error.message)
+                self._storage.obstacles.note("adopting", key, error.message)
         except Exception:
             self._looked.pop(key, None)
             raise
@@ -180,10 +171,10 @@ class ForeignWriters:
     # ---- adopting ---------------------------------------------------------------------------------------
     def adopt(self, key: Key) -> None:
         """Adopt the versions above the visible one. The caller holds the table's lock and has not written to it. Raise 55000."""
-        shown = self._engine.tables.visible.get(key)
-        if shown is None or not delta_log.has_version(self._engine.tables.path(key), shown.state.version + 1):
+        shown = self._storage.tables.visible.get(key)
+        if shown is None or not delta_log.has_version(self._storage.tables.path(key), shown.state.version + 1):
             return
-        path = self._engine.tables.path(key)
+        path = self._storage.tables.path(key)
         versions = range(shown.state.version + 1, (delta_log.newest_version(path) or 0) + 1)
         if any(marked_with(delta_log.read_version(path, version)) is not None for version in versions):
             self.undo_own(key, shown.state)  # an own version that no entry names was never committed
@@ -196,14 +187,14 @@ class ForeignWriters:
         `visible`: the state that readers see with them, if it is not that of the last version. All are then one transaction, because a
         start adopts only versions above that state.
         """
-        engine = self._engine
-        before = engine.tables.visible[key].state
-        table, path = engine.tables[key], engine.tables.path(key)
+        storage = self._storage
+        before = storage.tables.visible[key].state
+        table, path = storage.tables[key], storage.tables.path(key)
         steps = self._steps(before, [(version, delta_log.read_version(path, version)) for version in versions])
         if isinstance(steps, str):
             raise self._block(key, versions[-1], steps)
         self._blocked.pop(key, None)
-        engine.obstacles.clear("adopting", key)
+        storage.obstacles.clear("adopting", key)
         differences: list[Difference] = []
         for version, actions in steps:
             if actions is None:
@@ -229,29 +220,29 @@ class ForeignWriters:
         relation = self._relation(key)
         if relation is None:
             raise PostgresError("XX000", f"could not open relation with OID {key[1]}")
-        changes, size = write_difference(self._engine, relation, before, after, single=actions is not None)
+        changes, size = write_difference(self._storage, relation, before, after, single=actions is not None)
         return Difference(after.version, "foreign", changes, size)
 
     def _relation(self, key: Key) -> Relation | None:
-        with contextlib.closing(self._engine.catalog.cursor()) as cursor:
+        with contextlib.closing(self._storage.catalog.cursor()) as cursor:
             return relations.find(cursor, *key)
 
     def _commit(self, key: Key, state: TableState, differences: Sequence[Difference]) -> None:
         """Commit an entry for one version, or for several together. `state`: the table as readers see it with the entry."""
-        engine, (database, oid) = self._engine, key
-        with engine.commit_lock:
-            seen, changed = engine.log.end, [difference for difference in differences if difference.changes]
+        storage, (database, oid) = self._storage, key
+        with storage.commit_lock:
+            seen, changed = storage.log.end, [difference for difference in differences if difference.changes]
             writes = [
                 TableWrite(seq, oid, change.kind, change.version, change.changes, seq, bytes=change.size, seen=seen)
                 for seq, change in enumerate(changed)
             ]
-            entry = engine.log.place(engine.log.next_xid(), database, writes, None)
+            entry = storage.log.place(storage.log.next_xid(), database, writes, None)
             versions = {oid: TableVersion(state.version)}
-            engine.catalog.change(lambda cursor: engine.log.insert(cursor, entry, versions), Step.ENTRY)
-            engine.tables.publish({key: state}, set())
-            engine.log.append(entry)
-        engine.statistics.committed(database)
-        engine.statistics.wrote({key: TableCounts(inserted=sum(change.changes for change in changed if change.kind == "write"))})
+            storage.catalog.change(lambda cursor: storage.log.insert(cursor, entry, versions), Step.ENTRY)
+            storage.tables.publish({key: state}, set())
+            storage.log.append(entry)
+        storage.statistics.committed(database)
+        storage.statistics.wrote({key: TableCounts(inserted=sum(change.changes for change in changed if change.kind == "write"))})
         relation = self._relation(key)
         name = f"relation {key[1]}" if relation is None else f'table "{relation.schema}.{relation.name}"'
         for difference in differences:
@@ -277,21 +268,21 @@ class ForeignWriters:
 
     def _block(self, key: Key, version: int, reason: str) -> PostgresError:
         """Stop the adoption for a table whose columns were changed. Return the error."""
-        name = self._engine.tables.path(key)
+        name = self._storage.tables.path(key)
         message = f'table "{name}" was altered by another writer: {reason}'
         if key not in self._blocked:
             _log.error("%s; the node goes on with the version before", message)
         self._blocked[key] = (version, message)
-        self._engine.obstacles.note("adopting", key, message)
+        self._storage.obstacles.note("adopting", key, message)
         hint = "Restore the table's definition with the tool that changed it, then change columns with ALTER TABLE on the node."
         return PostgresError("55000", message, hint=hint)
 
     # ---- recovery ---------------------------------------------------------------------------------------
     def recover(self, key: Key, logged: int) -> Recovered:
         """Undo the node's own versions above the logged one. Keep the versions of others, to be adopted."""
-        engine = self._engine
+        storage = self._storage
         self._look_for_change(key)
-        path = engine.tables.path(key)
+        path = storage.tables.path(key)
         newest = delta_log.newest_version(path)
         if newest is None or newest <= logged:
             return Recovered()
@@ -299,10 +290,10 @@ class ForeignWriters:
         others = [version for version, mark in marks if mark is None]
         if not others and marks[-1][1] == undo_mark(logged):
             return Recovered()
-        table = engine.tables[key]
+        table = storage.tables[key]
         base, state = table.state(logged), table.state()
         after = table.undo(state, self._without_own(key, base, others), undo_mark(logged))
-        if engine.durable:  # a torn file after a power failure would invalidate the versions committed after it, too
+        if storage.durable:  # a torn file after a power failure would invalidate the versions committed after it, too
             for version in range(logged + 1, after.version + 1):
                 fsync.sync_version(path, version)
         return Recovered(len(others) < len(marks), others, base, after)
@@ -312,31 +303,38 @@ class ForeignWriters:
             return base
         files = base.files
         for version in others:
-            files = file_action.files_after(files, delta_log.read_version(self._engine.tables.path(key), version))
-        return replace(base, files=parquet.counted(self._engine.tables.path(key), files))
+            files = file_action.files_after(files, delta_log.read_version(self._storage.tables.path(key), version))
+        return replace(base, files=parquet.counted(self._storage.tables.path(key), files))
 
     def adopt_recovered(self, key: Key, recovered: Recovered) -> None:
         """Adopt the versions of others that `recover` found. A table with other columns stays at the logged version."""
         assert recovered.base is not None
-        engine = self._engine
-        with engine.commit_lock:
-            engine.tables.publish({key: recovered.base}, set())
+        storage = self._storage
+        with storage.commit_lock:
+            storage.tables.publish({key: recovered.base}, set())
         try:
             self.adopt_range(key, recovered.others, recovered.newest if recovered.undone else None)
         except PostgresError as error:
             if error.sqlstate != "55000":
                 raise
 
+    def forget_created(self, key: Key) -> None:
+        """Forget a table whose transaction did not commit, although a version of it may exist. Undo that version of an external table."""
+        opened_at = self._storage.folders.opened_at(key)
+        if opened_at is not None:
+            self.recover(key, opened_at)
+        self._storage.tables.forget(key)
+
     def undo_own(self, key: Key, base: TableState) -> None:
         """Undo own versions above `base` in a running node, as recovery does, and adopt those of other writers among them."""
         recovered = self.recover(key, base.version)
-        with self._engine.commit_lock:
-            self._engine.tables.publish({key: base}, set())
+        with self._storage.commit_lock:
+            self._storage.tables.publish({key: base}, set())
         if recovered.others:
             self.adopt_recovered(key, recovered)
         elif recovered.newest is not None:
-            with self._engine.commit_lock:
-                self._engine.tables.publish({key: recovered.newest}, set())
+            with self._storage.commit_lock:
+                self._storage.tables.publish({key: recovered.newest}, set())
 
 
 def _appends(actions: Sequence[Action]) -> bool:
@@ -388,16 +386,16 @@ def folder(table: DataPath, version: int) -> DataPath:
     return table / "_headgate" / str(version)
 
 
-def write_difference(engine: Engine, relation: Relation, before: TableState, after: TableState, *, single: bool) -> tuple[int, int]:
+def write_difference(storage: Storage, relation: Relation, before: TableState, after: TableState, *, single: bool) -> tuple[int, int]:
     """Write the differences to ``_headgate/<version>/``. Return the number of changes and the size of the files in bytes.
 
     `single`: `after` is the version that follows `before`, so that Delta's change feed can return the changed rows. Otherwise, or if the
     feed is disabled, both versions are read.
     """
     key = (relation.database, relation.oid)
-    target = folder(engine.tables.path(key), after.version)
+    target = folder(storage.tables.path(key), after.version)
     data_location.remove_tree(target)
-    changed = _pair_rows(relation, _net(relation, _with_signs(engine, relation, before, after, single=single)))
+    changed = _pair_rows(relation, _net(relation, _with_signs(storage, relation, before, after, single=single)))
     with persisted(changed) as rows:
         count = rows.count()
         if count:
@@ -410,19 +408,19 @@ def write_difference(engine: Engine, relation: Relation, before: TableState, aft
             size += file.size
         else:
             data_location.remove(target / file.name)
-    if count and engine.durable:  # of several files, a stream would not miss one that a power failure has lost
+    if count and storage.durable:  # of several files, a stream would not miss one that a power failure has lost
         with step(Step.SYNC):
-            fsync.sync_new_folder(engine.tables.path(key), target)
+            fsync.sync_new_folder(storage.tables.path(key), target)
     return count, size
 
 
-def _with_signs(engine: Engine, relation: Relation, before: TableState, after: TableState, *, single: bool) -> DataFrame:
+def _with_signs(storage: Storage, relation: Relation, before: TableState, after: TableState, *, single: bool) -> DataFrame:
     """Return rows with 1 for one that exists now, -1 for one that existed before."""
     names = [F.col(quoted(column.name)) for column in relation.columns]
     key = (relation.database, relation.oid)
-    table = engine.tables[key]
+    table = storage.tables[key]
     if single:
-        feed = engine.spark.read.format("delta").option("readChangeFeed", "true")
+        feed = storage.spark.read.format("delta").option("readChangeFeed", "true")
         try:
             rows = feed.option("startingVersion", after.version).option("endingVersion", after.version).load(str(table.path))
             added = F.col("_change_type").isin("insert", "update_postimage")

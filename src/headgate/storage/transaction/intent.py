@@ -42,13 +42,14 @@ from headgate.storage.location import data_location
 from headgate.storage.location.data_location import DataPath
 from headgate.storage.location.table_folders import Key
 from headgate.storage.transaction import stored_body
+from headgate.storage.transaction.foreign_writer import ForeignWriters
 from headgate.storage.transaction.log import EntryKind, LogEntry, OriginProgress, TableVersion, TableWrite
 from headgate.storage.transaction.recorded_catalog import CatalogWrite, repeat
 from headgate.storage.transaction.staged import StagedTable
+from headgate.storage.transaction.storage import Storage
 
 if TYPE_CHECKING:
     from headgate.catalog.cursor import CatalogCursor
-    from headgate.storage.engine import Engine
 
 _log = logging.getLogger("headgate.storage")
 
@@ -107,10 +108,10 @@ def _version(write: TableWrite, intent: Intent, versions: Mapping[int, int]) -> 
 
 
 class Intents:
-    """The intents of one engine. Callers of `carry_out` and the later steps hold the tables' locks under the intent's xid."""
+    """The intents of one storage. Callers of `carry_out` and the later steps hold the tables' locks under the intent's xid."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, storage: Storage, foreign: ForeignWriters) -> None:
+        self._storage, self._foreign = storage, foreign
         self._unsettled: dict[int, Intent] = {}
         self._finished: set[int] = set()
         """Transactions in the log whose intents still exist. They are removed when the next one is stored."""
@@ -123,13 +124,13 @@ class Intents:
         """Make the intent durable and write the tables' versions. Return their states. If it raises, call `undo`."""
         body = zlib.compress(stored_body.dump(intent), 1)
         self.purge(lambda cursor: _replace(cursor, intent.xid, body))
-        states = data_location.together(self._engine.base, lambda item: self._write(intent, *item), tables.items())
+        states = data_location.together(self._storage.base, lambda item: self._write(intent, *item), tables.items())
         return dict(zip(tables, states, strict=True))
 
     def _write(self, intent: Intent, key: Key, staged: StagedTable) -> TableState:
         """Write one table's version. Adopt versions that other writers committed in between."""
-        engine = self._engine
-        table, mark, base = engine.tables[key], transaction_mark(intent.xid), staged.base
+        storage = self._storage
+        table, mark, base = storage.tables[key], transaction_mark(intent.xid), staged.base
         try:
             with step(Step.VERSION):
                 state = table.commit_version(base, intent.tables[key[1]][1], mark)
@@ -139,20 +140,20 @@ class Intents:
             if version is None:
                 raise
             state = table.state(version)
-        if engine.durable:
+        if storage.durable:
             with step(Step.SYNC):
-                fsync.sync_version(engine.tables.path(key), state.version)
+                fsync.sync_version(storage.tables.path(key), state.version)
         self._adopt_between(key, base.version, state.version)
         return state
 
     def _adopt_between(self, key: Key, base: int, version: int) -> None:
-        known = max(base, self._engine.tables.visible[key].state.version) if key in self._engine.tables.visible else base
+        known = max(base, self._storage.tables.visible[key].state.version) if key in self._storage.tables.visible else base
         if version > known + 1:
-            self._engine.foreign.adopt_range(key, range(known + 1, version))
+            self._foreign.adopt_range(key, range(known + 1, version))
 
     def _version_of(self, key: Key, base: int, mark: str) -> int | None:
         """Return the version above `base` that has the mark, or None."""
-        path = self._engine.tables.path(key)
+        path = self._storage.tables.path(key)
         newest = delta_log.newest_version(path)
         for version in range(base + 1, (base if newest is None else newest) + 1):
             if marked_with(delta_log.read_version(path, version)) == mark:
@@ -164,7 +165,7 @@ class Intents:
 
         The entry shows that an intent is done. The catalog transaction cannot remove the intent, because it may have begun before that.
         """
-        log, database = self._engine.log, intent.database
+        log, database = self._storage.log, intent.database
         new_versions = {key[1]: state.version for key, state in states.items()}
         writes = [replace(write, version=_version(write, intent, new_versions)) for write in intent.writes]
         entry = log.place(intent.xid, database, writes, intent.origin, kind=intent.kind, gid=intent.gid, prepared=intent.prepared)
@@ -202,7 +203,7 @@ class Intents:
             also(cursor)
 
         try:
-            self._engine.catalog.change(write, Step.INTENT)
+            self._storage.catalog.change(write, Step.INTENT)
         except BaseException:
             with self._lock:
                 self._finished |= finished
@@ -215,7 +216,7 @@ class Intents:
         """Return the transactions above the log's highest xid: only their intents show that the catalog knew them (`lost_commits`)."""
         if not undone:
             return set()
-        cursor = self._engine.catalog.cursor()
+        cursor = self._storage.catalog.cursor()
         [(highest,)] = cursor.execute("SELECT max(xid) FROM hg.log_entry").fetchall()
         cursor.close()
         return {xid for xid in undone if xid > (highest or 0)}
@@ -227,7 +228,7 @@ class Intents:
         Return the tables of which a version may name the transaction's files, now or at the next start.
         """
         try:
-            return self._engine.reserve.spending(functools.partial(self._undo, intent))
+            return self._storage.reserve.spending(functools.partial(self._undo, intent))
         except Exception:  # noqa: BLE001 (the caller raises the error for which it undoes)
             _log.exception("could not undo transaction %d, its tables stay locked until that is done", intent.xid)
             with self._lock:
@@ -235,17 +236,17 @@ class Intents:
             return set(intent.keys)
 
     def _undo(self, intent: Intent) -> set[Key]:
-        engine = self._engine
+        storage = self._storage
         # the decision: with an empty intent a marked version is not committed, and is undone at the next start at the latest
-        engine.catalog.change(lambda cursor: _replace(cursor, intent.xid, _UNDONE), Step.TAKEN_BACK)
+        storage.catalog.change(lambda cursor: _replace(cursor, intent.xid, _UNDONE), Step.TAKEN_BACK)
         mark, named = transaction_mark(intent.xid), set()
         for key in intent.keys:
-            shown = engine.tables.visible.get(key)
+            shown = storage.tables.visible.get(key)
             if shown is None:
-                engine.forget_created(key)
+                self._foreign.forget_created(key)
             elif self._version_of(key, shown.state.version, mark) is not None:
                 with step(Step.TAKEN_BACK):
-                    engine.foreign.undo_own(key, shown.state)
+                    self._foreign.undo_own(key, shown.state)
                 named.add(key)
         with self._lock:
             self._undone.add(intent.xid)
@@ -260,7 +261,7 @@ class Intents:
         """Return the staged files of transactions that are not undone yet, which a start might complete."""
         with self._lock:
             waiting = [intent.tables[key[1]][1] for intent in self._unsettled.values() if key in intent.keys]
-        return {file for actions in waiting for file in file_action.files_made(self._engine.tables.path(key), actions)}
+        return {file for actions in waiting for file in file_action.files_made(self._storage.tables.path(key), actions)}
 
     def settle(self) -> None:
         """Retry to undo the transactions that could not be undone. Called periodically; raises nothing."""
@@ -268,20 +269,20 @@ class Intents:
             waiting = list(self._unsettled.values())
         for intent in waiting:
             try:
-                self._engine.reserve.spending(functools.partial(self._undo, intent))
+                self._storage.reserve.spending(functools.partial(self._undo, intent))
             except Exception as error:  # noqa: BLE001 (it is retried)
                 _log.debug("could not undo transaction %d yet: %s", intent.xid, error)
                 continue
             with self._lock:
                 del self._unsettled[intent.xid]
             if not intent.gid:  # a prepared transaction keeps its locks
-                self._engine.locks.release(intent.xid)
+                self._storage.locks.release(intent.xid)
             _log.info("transaction %d is undone, its tables are free", intent.xid)
 
     # ---- start ------------------------------------------------------------------------------------------
     def recover(self) -> list[str]:
         """Complete the intents that a crash left. Return a line for each."""
-        cursor = self._engine.catalog.cursor()
+        cursor = self._storage.catalog.cursor()
         bodies = cursor.execute("SELECT body FROM hg.intent ORDER BY xid").fetchall()
         entries = set(cursor.execute("SELECT xid, kind FROM hg.log_entry WHERE xid IN (SELECT xid FROM hg.intent)").fetchall())
         cursor.close()
@@ -298,13 +299,13 @@ class Intents:
 
     def recovered(self) -> None:
         """Note at a start that the transactions with empty intents are undone completely."""
-        cursor = self._engine.catalog.cursor()
+        cursor = self._storage.catalog.cursor()
         with self._lock:
             self._undone |= {xid for xid, body in cursor.execute("SELECT xid, body FROM hg.intent").fetchall() if is_undone(body)}
         cursor.close()
 
     def _recover(self, intent: Intent) -> str:
-        engine = self._engine
+        storage = self._storage
         states: dict[Key, TableState] = {}
         try:
             for key in intent.keys:
@@ -314,16 +315,14 @@ class Intents:
                 raise
             self._undo(intent)
             return f"undid transaction {intent.xid}, whose rows another writer has changed"
-        with engine.commit_lock:
-            entry = engine.catalog.change(lambda cursor: self.finish_again(cursor, intent, states), Step.ENTRY)
-            engine.tables.publish(states, {(intent.database, relation) for relation in intent.dropped})
-            engine.log.append(entry)
-        if intent.kind is EntryKind.COMMIT_PREPARED:
-            engine.prepared.ended(intent.gid)
+        with storage.commit_lock:
+            entry = storage.catalog.change(lambda cursor: self.finish_again(cursor, intent, states), Step.ENTRY)
+            storage.tables.publish(states, {(intent.database, relation) for relation in intent.dropped})
+            storage.log.append(entry)
         return f"completed transaction {intent.xid}"
 
     def _redo(self, intent: Intent, key: Key) -> TableState:
-        table = self._engine.tables[key]
+        table = self._storage.tables[key]
         version, actions = intent.tables[key[1]]
         own_version = self._version_of(key, version, transaction_mark(intent.xid))
         if own_version is not None:

@@ -1,6 +1,6 @@
 """Prepared transactions: PREPARE TRANSACTION, COMMIT PREPARED, ROLLBACK PREPARED (manual, pg_prepared_xacts and 31.7).
 
-`PreparedXact` is one of them; `PreparedTransactions` are those of a node, held by the engine. Called by the server for the three commands
+`PreparedXact` is one of them; `PreparedTransactions` are those of a node, held by the storage. Called by the server for the three commands
 and by apply workers. States:
 
     prepared     `add` wrote the log entry of the kind ``prepare`` and the row of hg.prepared_xact, with all actions, in one DuckDB
@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from headgate.catalog import history
+from headgate.catalog.catalog import Catalog
 from headgate.catalog.hold import Hold
 from headgate.catalog.replication import origin as origins
 from headgate.catalog.unique import CatalogKey
@@ -37,14 +38,14 @@ from headgate.storage.location import data_location
 from headgate.storage.location.data_location import DataPath
 from headgate.storage.location.table_folders import Key
 from headgate.storage.transaction import stored_body
-from headgate.storage.transaction.intent import Intent
+from headgate.storage.transaction.intent import Intent, Intents
 from headgate.storage.transaction.log import EntryKind, LogEntry, OriginProgress, TableWrite
 from headgate.storage.transaction.recorded_catalog import CatalogWrite
 from headgate.storage.transaction.staged import StagedTable, repeated
+from headgate.storage.transaction.storage import Storage
 
 if TYPE_CHECKING:
     from headgate.catalog.cursor import CatalogCursor, Rows
-    from headgate.storage.engine import Engine
 
 
 @dataclass(frozen=True)
@@ -99,37 +100,35 @@ class Handed:
 class PreparedTransactions:
     """The prepared transactions of a node. All methods are thread-safe."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, storage: Storage, intents: Intents) -> None:
+        self._storage, self._intents = storage, intents
         self._lock = threading.RLock()
         self._staged: dict[int, dict[Key, StagedTable]] = {}
         self._busy: set[str] = set()
         """The names of transactions that a session or an apply worker is ending, those of subscriptions included."""
-        cursor = engine.catalog.cursor()
-        rows = cursor.execute("SELECT xid, gid, dbid, owner, prepared, commit_lsn, body FROM hg.prepared_xact").fetchall()
-        cursor.close()
-        self._all = {row[1]: _read(*row) for row in rows}
+        self._all = _stored(storage.catalog)
 
     def all(self) -> list[PreparedXact]:
         with self._lock:
             return sorted(self._all.values(), key=lambda xact: xact.xid)
 
     def restore(self) -> None:
-        """Acquire their locks again, at the node's start."""
+        """Acquire their locks again, at the node's start. Recovery may have committed some of them (`Intents.recover`)."""
+        self._all = _stored(self._storage.catalog)
         for xact in self.all():
             for key in xact.keys | xact.locked:
-                self._engine.locks.acquire(key, xact.xid)
+                self._storage.locks.acquire(key, xact.xid)
             for catalog_key, hold in xact.catalog_keys.items():
-                self._engine.locks.claim_catalog(catalog_key, xact.xid, hold=hold)
+                self._storage.locks.claim_catalog(catalog_key, xact.xid, hold=hold)
 
     def add(self, handed: Handed, gid: str, owner: str, origin: OriginProgress | None) -> Lsn:
         """Store a prepared transaction. Return the end LSN of its log entry. Raise 42710 if the gid is in use."""
-        engine = self._engine
-        with engine.commit_lock:
+        storage = self._storage
+        with storage.commit_lock:
             with self._lock:
                 if gid in self._all:
                     raise PostgresError("42710", f'transaction identifier "{gid}" is already in use')
-            entry = engine.log.place(handed.xid, handed.database, handed.writes, origin, kind=EntryKind.PREPARE, gid=gid)
+            entry = storage.log.place(handed.xid, handed.database, handed.writes, origin, kind=EntryKind.PREPARE, gid=gid)
             xact = PreparedXact(
                 handed.xid,
                 gid,
@@ -143,21 +142,21 @@ class PreparedTransactions:
                 tuple(handed.catalog),
                 handed.catalog_keys,
                 handed.read,
-                engine.locks.tables_of(handed.xid),
+                storage.locks.tables_of(handed.xid),
             )
 
             def write(cursor: CatalogCursor) -> None:
-                engine.log.insert(cursor, entry, {})
+                storage.log.insert(cursor, entry, {})
                 if origin is not None and origin.lsn:
                     origins.advance(cursor, origin.origin, origin.lsn, entry.end_lsn)
                 history.repeat(cursor, handed.history)
                 _store(cursor, xact)
 
-            engine.catalog.change(write, Step.PREPARED)
+            storage.catalog.change(write, Step.PREPARED)
             with self._lock:
                 self._all[gid] = xact
                 self._staged[xact.xid] = handed.tables
-            engine.log.append(entry)
+            storage.log.append(entry)
         return entry.end_lsn
 
     def take(self, gid: str, database: int, user: str | None) -> PreparedXact:
@@ -191,7 +190,7 @@ class PreparedTransactions:
 
     def commit(self, prepared: PreparedXact, origin: OriginProgress | None = None) -> Lsn:
         """Commit a prepared transaction. Return the entry's end LSN. If it fails, the transaction stays prepared."""
-        engine = self._engine
+        storage = self._storage
         try:
             tables = self._tables(prepared)
             changed = {key: staged for key, staged in tables.items() if prepared.tables[key[1]][1]}
@@ -204,45 +203,45 @@ class PreparedTransactions:
             states: dict[Key, TableState] = {key: staged.base for key, staged in tables.items()}
             try:
                 if changed:
-                    states |= engine.intents.carry_out(intent, changed)
-                with engine.commit_lock:
-                    entry: LogEntry = engine.catalog.change(
-                        lambda cursor: engine.intents.finish_again(cursor, intent, states), Step.PREPARED_END
+                    states |= self._intents.carry_out(intent, changed)
+                with storage.commit_lock:
+                    entry: LogEntry = storage.catalog.change(
+                        lambda cursor: self._intents.finish_again(cursor, intent, states), Step.PREPARED_END
                     )
-                    engine.tables.publish(states, set(prepared.dropped))
+                    storage.tables.publish(states, set(prepared.dropped))
                     if prepared.catalog:
-                        engine.running.redefined(prepared.catalog_keys)
-                    engine.log.append(entry)
+                        storage.running.redefined(prepared.catalog_keys)
+                    storage.log.append(entry)
             except BaseException:
                 if changed:
-                    engine.intents.undo(intent)
+                    self._intents.undo(intent)
                 raise
             if changed:
-                engine.intents.finished(intent)
+                self._intents.finished(intent)
             for key in prepared.dropped & prepared.created:
-                engine.tables.forget(key)
+                storage.tables.forget(key)
             self.ended(prepared.gid)
         finally:
             self._free(prepared.gid)
         if intent.dropped:
-            engine.clean()
+            storage.clean()
         return entry.end_lsn
 
     def rollback(self, prepared: PreparedXact, origin: OriginProgress | None = None) -> Lsn:
         """Roll back a prepared transaction. Return the entry's end LSN."""
-        engine = self._engine
+        storage = self._storage
         intent = Intent(
             prepared.xid, prepared.database, EntryKind.ROLLBACK_PREPARED, (), {}, {}, frozenset(), origin, (), False,
             prepared.gid, prepared.position,
         )  # fmt: skip
         try:
-            with engine.commit_lock:
-                entry: LogEntry = engine.catalog.change(lambda cursor: engine.intents.finish(cursor, intent, {}), Step.PREPARED_END)
-                engine.log.append(entry)
+            with storage.commit_lock:
+                entry: LogEntry = storage.catalog.change(lambda cursor: self._intents.finish(cursor, intent, {}), Step.PREPARED_END)
+                storage.log.append(entry)
             for key in prepared.created:
-                engine.tables.forget(key)
+                storage.tables.forget(key)
             for relation, (_, actions) in prepared.tables.items():
-                data_location.forsake(file_action.files_made(engine.tables.path((prepared.database, relation)), actions))
+                data_location.forsake(file_action.files_made(storage.tables.path((prepared.database, relation)), actions))
             self.ended(prepared.gid)
         finally:
             self._free(prepared.gid)
@@ -256,23 +255,23 @@ class PreparedTransactions:
             return staged
         rebuilt = {}
         for relation, (version, actions) in prepared.tables.items():
-            table = self._engine.tables[prepared.database, relation]
+            table = self._storage.tables[prepared.database, relation]
             base = table.state(version)
             rebuilt[prepared.database, relation] = repeated(base, table.stage(base, actions) if actions else base, actions)
         return rebuilt
 
     def files(self, key: Key) -> set[DataPath]:
         """Return the files that prepared transactions have staged for a table."""
-        path = self._engine.tables.path(key)
+        path = self._storage.tables.path(key)
         staged = [xact.tables[key[1]][1] for xact in self.all() if xact.database == key[0] and key[1] in xact.tables]
         return {file for actions in staged for file in file_action.files_of(path, actions)}
 
     def ended(self, gid: str) -> None:
-        """Remove a transaction that was committed or rolled back, also by recovery, and release its locks."""
+        """Remove a transaction that was committed or rolled back, and release its locks."""
         with self._lock:
             xact = self._all.pop(gid)
             self._staged.pop(xact.xid, None)
-        self._engine.locks.release(xact.xid)
+        self._storage.locks.release(xact.xid)
 
     def _free(self, gid: str) -> None:
         with self._lock:
@@ -301,6 +300,13 @@ def read_body(body: bytes) -> tuple[Any, ...]:
     """Return the content of a body that `_store` has written: the tables first."""
     content: tuple[Any, ...] = stored_body.load(bytes(body))
     return content
+
+
+def _stored(catalog: Catalog) -> dict[str, PreparedXact]:
+    """Return the prepared transactions in the catalog by their gid."""
+    with contextlib.closing(catalog.cursor()) as cursor:
+        rows = cursor.execute("SELECT xid, gid, dbid, owner, prepared, commit_lsn, body FROM hg.prepared_xact").fetchall()
+    return {row[1]: _read(*row) for row in rows}
 
 
 def _read(xid: int, gid: str, database: int, owner: str, time: int, position: int, body: bytes) -> PreparedXact:

@@ -16,21 +16,21 @@ from headgate.failpoint import Step, step
 from headgate.storage import write
 from headgate.storage.delta import alteration, copy_on_write, delta_log, external_table, file_action
 from headgate.storage.delta.file_action import Action
-from headgate.storage.engine import Engine
 from headgate.storage.location import data_location
 from headgate.storage.location.table_folders import Key
 from headgate.storage.spark.column_name import quoted
 from headgate.storage.transaction.held_tables import HeldTables
 from headgate.storage.transaction.staged import StagedTable
 from headgate.storage.transaction.staging import Staging
+from headgate.storage.transaction.storage import Storage
 from headgate.storage.write import stored
 
 
 class TableDdl:
     """The changes to the definitions of tables in one transaction."""
 
-    def __init__(self, engine: Engine, tables: HeldTables, staging: Staging) -> None:
-        self._engine, self._tables, self._staging = engine, tables, staging
+    def __init__(self, storage: Storage, tables: HeldTables, staging: Staging) -> None:
+        self._storage, self._tables, self._staging = storage, tables, staging
         self.has_opened_external = False
         """Whether an existing Delta table has become that of a new relation."""
 
@@ -42,31 +42,31 @@ class TableDdl:
         if (location := relation.option("location")) is not None:
             self._open_external(key, relation, location)
             return
-        path = self._engine.tables.path(key)
-        if self._engine.is_location_gone:
-            raise PostgresError("58P01", f'data location "{self._engine.base}" does not hold the tables of this node')
+        path = self._storage.tables.path(key)
+        if self._storage.is_location_gone:
+            raise PostgresError("58P01", f'data location "{self._storage.base}" does not hold the tables of this node')
         if delta_log.newest_version(path):
-            self._engine.tables.set_aside(key)
+            self._storage.tables.set_aside(key)
         elif data_location.has_any(path):
-            self._engine.tables.forget(key)
+            self._storage.tables.forget(key)
         self._staging.created.add(key)  # before the folder is made, so that a half-made one is removed too
         schema = stored(relation, as_lists=self._as_lists(relation))
         delta_log.create(path, schema, description=f"{relation.schema}.{relation.name}", vectors=self._may_have_vectors(relation))
-        self._staging.tables[key] = StagedTable.of(self._engine.tables[key].state(0))
+        self._staging.tables[key] = StagedTable.of(self._storage.tables[key].state(0))
 
     def _open_external(self, key: Key, relation: Relation, location: str) -> None:
         """Make an existing Delta table that of a new relation. Only COMMIT writes a version into it. Raises as `external_table.read`."""
-        folders = self._engine.folders
+        folders = self._storage.folders
         path = folders.located(location)
-        state = external_table.read(self._engine.delta, path, relation, as_lists=self._as_lists(relation))
+        state = external_table.read(self._storage.delta, path, relation, as_lists=self._as_lists(relation))
         self.has_opened_external = True
         self._staging.created.add(key)
         with step(Step.STAGED):
-            folders.claim(key, path, state.version, self._engine.catalog.system_identifier())
+            folders.claim(key, path, state.version, self._storage.catalog.system_identifier())
         self._staging.tables[key] = StagedTable.of(state)
         vectors = self._may_have_vectors(relation)
         self._staging.stage(key, external_table.taken_over(state, vectors=vectors))
-        if not vectors and (actions := copy_on_write.without_vectors(self._engine.tables[key], state)):
+        if not vectors and (actions := copy_on_write.without_vectors(self._storage.tables[key], state)):
             self._staging.stage(key, actions)
 
     def drop(self, relation: Relation) -> None:
@@ -89,14 +89,14 @@ class TableDdl:
             raise alteration.has_mapping(relation)
         if before.has_vectors != vectors:
             self._staging.stage(key, alteration.with_vectors(before, on=vectors))
-            if actions := copy_on_write.without_vectors(self._engine.tables[key], before):
+            if actions := copy_on_write.without_vectors(self._storage.tables[key], before):
                 self._staging.stage(key, actions)
 
     def change_type(self, old: Relation, new: Relation, name: str, value: Column) -> None:
         """Change a column's type: `value` computes the new value from the columns of `old`."""
         key = self._tables.lock(old)
         self._staging.record_catalog()
-        table, before = self._engine.tables[key], self._staging.base(key)
+        table, before = self._storage.tables[key], self._staging.base(key)
         values = [value.alias(column.name) if column.name == name else F.col(quoted(column.name)) for column in old.columns]
         rows = table.frame(before).select(*values)
         self._staging.stage(key, self._alter(key, old, new, name))
@@ -109,7 +109,7 @@ class TableDdl:
     def fill(self, relation: Relation, changed: DataFrame | pa.Table) -> int:
         """Rewrite rows as `Transaction.rewrite` does, to fill an added column with its default. Return the number of rows."""
         key = self._tables.lock(relation)
-        result = write.rewrite(self._engine.tables[key], relation, self._staging.base(key), changed)
+        result = write.rewrite(self._storage.tables[key], relation, self._staging.base(key), changed)
         if result.changes:
             self._staging.stage(key, result.actions)
         return result.changes
@@ -119,10 +119,10 @@ class TableDdl:
         return alteration.actions(staged.state, staged.base.version + 1, old, new, retyped, may_map=may_map, as_lists=as_lists)
 
     def _as_lists(self, relation: Relation) -> bool:
-        return (relation.option("array_storage") or self._engine.array_storage).lower() == "array"
+        return (relation.option("array_storage") or self._storage.array_storage).lower() == "array"
 
     def _may_map(self, relation: Relation) -> bool:
-        return bool(relation.is_on("column_mapping", self._engine.column_mapping))
+        return bool(relation.is_on("column_mapping", self._storage.column_mapping))
 
     def _may_have_vectors(self, relation: Relation) -> bool:
-        return bool(relation.is_on("deletion_vectors", self._engine.deletion_vectors))
+        return bool(relation.is_on("deletion_vectors", self._storage.deletion_vectors))

@@ -46,19 +46,22 @@ from headgate.lsn import Lsn
 from headgate.storage import write
 from headgate.storage.delta import array_column, file_action
 from headgate.storage.delta.file_action import Action
-from headgate.storage.engine import Engine
 from headgate.storage.location.data_location import DataPath
 from headgate.storage.location.table_folders import Key
 from headgate.storage.lock import Keys
 from headgate.storage.partitioned import PartitionedTable
 from headgate.storage.transaction.ending import Ending
+from headgate.storage.transaction.foreign_writer import ForeignWriters
 from headgate.storage.transaction.held_tables import HeldTables
+from headgate.storage.transaction.intent import Intents
 from headgate.storage.transaction.log import OriginProgress
 from headgate.storage.transaction.own_locks import OwnLocks
 from headgate.storage.transaction.pending_rows import Check, PendingInsert
+from headgate.storage.transaction.prepared import PreparedTransactions
 from headgate.storage.transaction.savepoint import SavedWork, Savepoints
 from headgate.storage.transaction.snapshot import Snapshot
 from headgate.storage.transaction.staging import Staging
+from headgate.storage.transaction.storage import Storage
 from headgate.storage.transaction.table_ddl import TableDdl
 from headgate.storage.transaction.table_reader import TableReader
 from headgate.storage.transaction.transaction_catalog import TransactionCatalog
@@ -72,25 +75,26 @@ NOTHING = (0, 0, 0)
 class Transaction:
     """A transaction in progress (see the module). All writing methods acquire the table's write lock until the transaction ends."""
 
-    def __init__(self, engine: Engine, database: int) -> None:
-        self.engine = engine
-        self.locks = OwnLocks(engine.locks, engine.log.next_xid)
-        self.catalog = TransactionCatalog(engine.catalog, engine.log, engine.running, database, self.locks)
-        self.snapshot = Snapshot(engine.tables, engine.log)
+    def __init__(
+        self, storage: Storage, foreign: ForeignWriters, intents: Intents, prepared: PreparedTransactions, database: int
+    ) -> None:  # fmt: skip
+        self.engine = storage
+        catalog, log, running, tables = storage.catalog, storage.log, storage.running, storage.tables
+        self.locks = OwnLocks(storage.locks, log.next_xid)
+        self.catalog = TransactionCatalog(catalog, log, running, database, self.locks)
+        self.snapshot = Snapshot(tables, log)
         self._savepoints = Savepoints(self.locks)
-        self.staging = Staging(
-            engine.tables, engine.log, engine.running, self.snapshot, self.catalog, self._savepoints.subtransaction
-        )  # fmt: skip
-        self._tables = HeldTables(engine.tables, engine.foreign, self.locks, self.catalog, self.snapshot, self.staging)
+        self.staging = Staging(tables, log, running, self.snapshot, self.catalog, self._savepoints.subtransaction)
+        self._tables = HeldTables(tables, foreign, self.locks, self.catalog, self.snapshot, self.staging)
         self._pending = self._tables.pending
-        self.reader = TableReader(
-            engine.spark, engine.tables, self.catalog, self.snapshot, self.staging, self._tables, self.partitioned
-        )  # fmt: skip
-        self.ddl = TableDdl(engine, self._tables, self.staging)
+        self.reader = TableReader(storage.spark, tables, self.catalog, self.snapshot, self.staging, self._tables, self.partitioned)
+        self.ddl = TableDdl(storage, self._tables, self.staging)
         self.until_end = contextlib.ExitStack()
         """Closed when the transaction has ended. It removes the files of rows that its frames read."""
-        self.until_end.callback(engine.ended, self)
-        self._ending = Ending(engine, self.locks, self.catalog, self.snapshot, self.staging, self._pending, self.until_end.close)
+        self.until_end.callback(storage.ended, self)
+        self._ending = Ending(
+            storage, intents, prepared, self.locks, self.catalog, self.snapshot, self.staging, self._pending, self.until_end.close
+        )
         self.unpreparable: str | None = None
         """The reason why the transaction cannot be prepared."""
         self._partitioned: tuple[int, dict[int, PartitionedTable]] = (0, {})
