@@ -34,7 +34,7 @@ from headgate.storage import feed
 from headgate.storage.delta import deletion_vector
 from headgate.storage.delta.table_state import TableState
 from headgate.storage.transaction.log import TableWrite
-from headgate.storage.transaction.snapshot import StatementView
+from headgate.storage.transaction.statement_view import StatementView
 from headgate.storage.transaction.transaction import Transaction
 from headgate.types import buffers, registry, sortkey
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from headgate.sql.parser import ParseNode
-from headgate.storage.transaction.snapshot import StatementView
+from headgate.storage.transaction.statement_view import StatementView
 from headgate.types.resultset import ResultColumn
 
 

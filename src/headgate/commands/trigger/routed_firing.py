@@ -20,7 +20,8 @@ from headgate.commands.trigger.firing import EVENTS, Firing, References, Write, 
 from headgate.commands.trigger.own_change import OwnChanges
 from headgate.errors import PostgresError
 from headgate.plpgsql.scope import Row
-from headgate.storage.partitioned import PartitionedTable, Places, of_leaf, of_root
+from headgate.storage.partitioned import Places, of_leaf, of_root
+from headgate.storage.transaction.partitioned_table import PartitionedTable
 from headgate.types import buffers
 
 

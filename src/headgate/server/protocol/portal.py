@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from headgate.server.protocol.cursor_position import CursorPosition
     from headgate.settings.encoding import Encoding
     from headgate.sql.parser import Statement
-    from headgate.storage.transaction.snapshot import StatementView
+    from headgate.storage.transaction.statement_view import StatementView
 
 
 @dataclass(eq=False)

@@ -1,8 +1,7 @@
 """The committed states of tables that a transaction reads: those at the begin of its statement, or at its own begin.
 
 Made by `transaction`. Under READ COMMITTED each statement takes a new snapshot. Under REPEATABLE READ and SERIALIZABLE it is fixed once.
-A snapshot is the engine's mapping of visible states at one LSN. It costs a reference and reads no table. `StatementView` keeps what one
-statement saw for later.
+A snapshot is the engine's mapping of visible states at one LSN. It costs a reference and reads no table.
 """
 
 from __future__ import annotations
@@ -10,8 +9,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
@@ -21,39 +18,6 @@ from headgate.storage.delta.visible_state import Visible
 from headgate.storage.location.table_folders import Key
 from headgate.storage.transaction.log import TransactionLog
 from headgate.storage.transaction.staged import StagedTable
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from headgate.storage.transaction.pending_rows import PendingInsert
-
-
-@dataclass(frozen=True)
-class StatementView:
-    """The state of all tables that a statement saw: for a cursor, when it was opened (`commands.dml.current_row`).
-
-    The files that it names stay until its transaction ends (`cleaning`), including those that the transaction itself has written.
-    `view`, `visible`: the committed states. `tables`, `seen`, `pending`: the transaction's own writes, of which there were `writes`.
-    """
-
-    view: Mapping[Key, Visible]
-    visible: Mapping[Key, Visible]
-    tables: Mapping[Key, StagedTable]
-    seen: Mapping[Key, TableState]
-    pending: tuple[PendingInsert, ...]
-    writes: int
-
-    def state(self, key: Key) -> TableState | None:
-        """Return a table without its pending rows, None if it did not exist."""
-        if key in self.seen:
-            return self.seen[key]
-        if key in self.tables:
-            return self.tables[key].state
-        shown = self.view.get(key) or self.visible.get(key)
-        return None if shown is None else shown.state
-
-    def pending_rows(self, key: Key) -> list[pa.Table]:
-        return [insert.rows for insert in self.pending if insert.key == key]
 
 
 class Snapshot:

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from headgate.catalog.cursor import CatalogCursor
 from headgate.catalog.relation.relation import Relation
 from headgate.errors import PostgresError, existing
 from headgate.storage import write
@@ -27,13 +28,14 @@ from headgate.storage.delta.file_action import Action
 from headgate.storage.delta.table_state import TableState
 from headgate.storage.delta.tables import Tables
 from headgate.storage.location.table_folders import Key
-from headgate.storage.partitioned import PartitionedTable
 from headgate.storage.spark.column_name import quoted
 from headgate.storage.spark.local_relation import in_one_piece, local_frame
 from headgate.storage.transaction.held_tables import HeldTables
 from headgate.storage.transaction.log import TableWrite
-from headgate.storage.transaction.snapshot import Snapshot, StatementView
+from headgate.storage.transaction.partitioned_table import PartitionedTable
+from headgate.storage.transaction.snapshot import Snapshot
 from headgate.storage.transaction.staging import Staging
+from headgate.storage.transaction.statement_view import StatementView
 from headgate.storage.transaction.transaction_catalog import TransactionCatalog
 from headgate.storage.write import columns
 
@@ -65,32 +67,36 @@ class TableReader:
     """Reads tables for one transaction."""
 
     def __init__(
-        self,
-        spark: SparkSession,
-        delta: Tables,
-        catalog: TransactionCatalog,
-        snapshot: Snapshot,
-        staging: Staging,
-        tables: HeldTables,
-        partitioned: Callable[[Relation], PartitionedTable],
-    ) -> None:
-        """Create the reader. `partitioned`: returns a partitioned table (`Transaction.partitioned`)."""
-        self._spark, self._delta, self._catalog, self._snapshot, self._staging, self._tables = (
-            spark,
-            delta,
-            catalog,
-            snapshot,
-            staging,
-            tables,
-        )
-        self._partitioned = partitioned
+        self, spark: SparkSession, delta: Tables, catalog: TransactionCatalog, snapshot: Snapshot, staging: Staging, tables: HeldTables
+    ) -> None:  # fmt: skip
+        self.spark, self._delta, self._catalog = spark, delta, catalog
+        self._snapshot, self._staging, self._tables = snapshot, staging, tables
+        self._partitioned: tuple[int, dict[int, PartitionedTable]] = (0, {})
+        """Partitioned tables as the catalog defined them in one generation (`TransactionCatalog.generation`)."""
         self._looking_up = False
         self._unwritten: tuple[_Unwritten, ...] = ()
         """The rows that statements have still to write, those of the outermost statement first."""
 
+    @property
+    def cursor(self) -> CatalogCursor:
+        return self._catalog.cursor
+
+    def table(self, relation: Relation) -> DeltaTable:
+        return self._delta[relation.database, relation.oid]
+
+    def partitioned(self, relation: Relation) -> PartitionedTable:
+        """Return a partitioned table as this transaction's catalog defines it."""
+        if self._partitioned[0] != self._catalog.generation:
+            self._partitioned = self._catalog.generation, {}
+        known = self._partitioned[1]
+        table = known.get(relation.oid)
+        if table is None or table.root != relation:
+            table = known[relation.oid] = PartitionedTable(self, relation)
+        return table
+
     def leaves(self, relation: Relation) -> Sequence[Relation]:
         """Return a table, or the leaves of a relation that has them."""
-        return self._partitioned(relation).leaves if relation.has_leaves else (relation,)
+        return self.partitioned(relation).leaves if relation.has_leaves else (relation,)
 
     def state(self, relation: Relation) -> TableState:
         """Return the table's state as this transaction sees it. Raise 42P01 if the table does not exist in its snapshot."""
@@ -175,8 +181,8 @@ class TableReader:
     def own_files(self, relation: Relation) -> frozenset[str]:
         """Return the files (URIs) with the rows that this transaction has written to a table, or to the leaves of a partitioned one."""
         if relation.has_leaves:
-            return frozenset[str]().union(*map(self.own_files, self._partitioned(relation).leaves))
-        staged, table = self._staging.staged(self._key_without_pending(relation)), self._table(relation)
+            return frozenset[str]().union(*map(self.own_files, self.partitioned(relation).leaves))
+        staged, table = self._staging.staged(self._key_without_pending(relation)), self.table(relation)
         files = staged.state.files.items()
         return frozenset(table.uri(name) for name, file in files if name not in staged.base.files and not file_action.is_kept(file))
 
@@ -186,24 +192,24 @@ class TableReader:
         `in_order`: return the rows of a small table in the order in which they were written (`DeltaTable.frame`).
         """
         if relation.has_leaves:
-            return self._partitioned(relation).frame()
+            return self.partitioned(relation).frame()
         held = self.held(relation)
         if held is not None:
-            return in_one_piece(self._spark, held, columns(relation))
+            return in_one_piece(self.spark, held, columns(relation))
         pending = self._tables.pending.of((relation.database, relation.oid))
         with self.looking_up():
-            frame = self._table(relation).frame(self.state(relation), in_order=in_order)
+            frame = self.table(relation).frame(self.state(relation), in_order=in_order)
         frame = frame.select(*[F.col(quoted(column.name)) for column in relation.columns])
         if not pending:
             return frame
-        return frame.unionAll(local_frame(self._spark, pa.concat_tables(pending), columns(relation)))
+        return frame.unionAll(local_frame(self.spark, pa.concat_tables(pending), columns(relation)))
 
     def held(self, relation: Relation) -> pa.Table | None:
         """Return a small table that has columns as an Arrow table, in the order in which the rows were written, otherwise None."""
         if not relation.columns:
             return None
         with self.looking_up():
-            rows = self._table(relation).held(self.state(relation))
+            rows = self.table(relation).held(self.state(relation))
         if rows is None:
             return None
         pending = self._tables.pending.of((relation.database, relation.oid))
@@ -241,14 +247,14 @@ class TableReader:
     def first_rows(self, relation: Relation, most: int) -> pa.Table:
         """Return at least `most` rows of a table with columns, or all rows if it has fewer: the first written, as far as order is kept."""
         state, pending = self.shown(relation)
-        rows = self._table(relation).first_rows(state, most).select([column.name for column in relation.columns])
+        rows = self.table(relation).first_rows(state, most).select([column.name for column in relation.columns])
         return rows if rows.num_rows >= most else pa.concat_tables([rows, *pending])
 
     def pieces(self, relation: Relation, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield batches of some columns of all rows, in the order in which they were written. Not for a partitioned table."""
         state, pending = self.shown(relation)
         added = [batch for table in pending for batch in table.select(names).to_batches()]
-        return itertools.chain(self._table(relation).pieces(state, names), added)
+        return itertools.chain(self.table(relation).pieces(state, names), added)
 
     def positions(self, relation: Relation, *, keeps_keys: bool = False) -> DataFrame:
         """Return the frame with the position of each row for `rewrite`: FILE string (URI), ROW bigint. Acquires the table's write lock.
@@ -256,20 +262,17 @@ class TableReader:
         `keeps_keys`: no row will get another unique key, so this does not wait for transactions that are about to add rows.
         """
         if relation.has_leaves:
-            return self._partitioned(relation).positions(keeps_keys=keeps_keys)
+            return self.partitioned(relation).positions(keeps_keys=keeps_keys)
         if (held := self.held_positions(relation, keeps_keys=keeps_keys)) is not None:
-            return in_one_piece(self._spark, held, StructType([*columns(relation).fields, *PLACE.fields]))
-        frame = self._table(relation).frame(self.state(relation), positions=True, in_order=True)
+            return in_one_piece(self.spark, held, StructType([*columns(relation).fields, *PLACE.fields]))
+        frame = self.table(relation).frame(self.state(relation), positions=True, in_order=True)
         return frame.select(*[F.col(quoted(column.name)) for column in relation.columns], FILE, ROW)
 
     def held_positions(self, relation: Relation, *, keeps_keys: bool = False) -> pa.Table | None:
         """Acquire the table's write lock. Return a small table with its positions as an Arrow table, None if the table is large."""
         self._tables.lock(relation, beside_claims=keeps_keys)
-        rows = self._table(relation).held(self.state(relation), positions=True)
+        rows = self.table(relation).held(self.state(relation), positions=True)
         return None if rows is None else rows.select([*[column.name for column in relation.columns], FILE, ROW])
-
-    def _table(self, relation: Relation) -> DeltaTable:
-        return self._delta[relation.database, relation.oid]
 
     def refuse_changed(self, relation: Relation) -> None:
         """Raise 40001 if any row of the table has changed since the REPEATABLE READ snapshot. The caller holds the lock."""

@@ -49,13 +49,13 @@ from headgate.storage.delta.file_action import Action
 from headgate.storage.location.data_location import DataPath
 from headgate.storage.location.table_folders import Key
 from headgate.storage.lock import Keys
-from headgate.storage.partitioned import PartitionedTable
 from headgate.storage.transaction.ending import Ending
 from headgate.storage.transaction.foreign_writer import ForeignWriters
 from headgate.storage.transaction.held_tables import HeldTables
 from headgate.storage.transaction.intent import Intents
 from headgate.storage.transaction.log import OriginProgress
 from headgate.storage.transaction.own_locks import OwnLocks
+from headgate.storage.transaction.partitioned_table import PartitionedTable
 from headgate.storage.transaction.pending_rows import Check, PendingInsert
 from headgate.storage.transaction.prepared import PreparedTransactions
 from headgate.storage.transaction.savepoint import SavedWork, Savepoints
@@ -87,7 +87,7 @@ class Transaction:
         self.staging = Staging(tables, log, running, self.snapshot, self.catalog, self._savepoints.subtransaction)
         self._tables = HeldTables(tables, foreign, self.locks, self.catalog, self.snapshot, self.staging)
         self._pending = self._tables.pending
-        self.reader = TableReader(storage.spark, tables, self.catalog, self.snapshot, self.staging, self._tables, self.partitioned)
+        self.reader = TableReader(storage.spark, tables, self.catalog, self.snapshot, self.staging, self._tables)
         self.ddl = TableDdl(storage, self._tables, self.staging)
         self.until_end = contextlib.ExitStack()
         """Closed when the transaction has ended. It removes the files of rows that its frames read."""
@@ -97,8 +97,6 @@ class Transaction:
         )
         self.unpreparable: str | None = None
         """The reason why the transaction cannot be prepared."""
-        self._partitioned: tuple[int, dict[int, PartitionedTable]] = (0, {})
-        """Partitioned tables as the catalog defined them in one generation (`TransactionCatalog.generation`)."""
 
     @property
     def database(self) -> int:
@@ -210,20 +208,16 @@ class Transaction:
 
     def partitioned(self, relation: Relation) -> PartitionedTable:
         """Return a partitioned table as this transaction's catalog defines it."""
-        if self._partitioned[0] != self.catalog.generation:
-            self._partitioned = self.catalog.generation, {}
-        known = self._partitioned[1]
-        table = known.get(relation.oid)
-        if table is None or table.root != relation:
-            table = known[relation.oid] = PartitionedTable(self, relation)
-        return table
+        return self.reader.partitioned(relation)
 
     # writing
 
     def append(self, relation: Relation, rows: DataFrame | pa.Table) -> int:
         """Append rows (the relation's columns, in storage types). Return the number of rows."""
         if relation.is_partitioned:
-            return self.partitioned(relation).append(rows)
+            table = self.partitioned(relation)
+            with contextlib.ExitStack() as until:
+                return sum(self.append(table.leaves[part.number], part.rows) for part in table.split(rows, until))
         key = self._tables.lock(relation)
         result = write.append(self.engine.tables[key], relation, self.staging.base(key), rows, memory=self.staging.held.room)
         return self.staging.stage_written(key, result)
@@ -273,13 +267,22 @@ class Transaction:
         of the old row from `positions`, each at most once. The changes have the order of the frame. `is_kept`: as for `write.rewrite`.
         """
         if relation.is_partitioned:
-            return self.partitioned(relation).rewrite(changed)
+            return self._rewrite_leaves(self.partitioned(relation), changed)
         key = self._tables.lock(relation)
         room = self.staging.held.room
         seen = self.staging.seen_state(key)
         table, base = self.engine.tables[key], self.staging.base(key)
         result = write.rewrite(table, relation, base, changed, seen=seen, memory=room, is_kept=is_kept)
         return self.staging.stage_written(key, result)
+
+    def _rewrite_leaves(self, table: PartitionedTable, changed: DataFrame | pa.Table) -> int:
+        with contextlib.ExitStack() as until:
+            flows = table.flows(changed, until)
+            for part in flows.changes:
+                self.rewrite(table.leaves[part.number], part.rows, is_kept=True)
+            for part in flows.arriving:
+                self.append(table.leaves[part.number], part.rows)
+            return flows.count
 
     def has_left_files(self, relation: Relation) -> None:
         """Record that files that are not staged may be in the table's folder, so that cleaning looks for them."""

@@ -24,10 +24,11 @@ from headgate.catalog.relation.relation import Relation
 from headgate.changes.keyed_batch import in_order, whole_rows
 from headgate.changes.merge import Merged, after_truncate, merge
 from headgate.errors import PostgresError, not_supported
-from headgate.storage.partitioned import Fence, PartitionedTable, of_root, ordered
+from headgate.storage.partitioned import Fence, of_root, ordered
 from headgate.storage.routing import NOWHERE, cut
 from headgate.storage.spark.column_name import quoted
 from headgate.storage.spark.persisted import persisted
+from headgate.storage.transaction.partitioned_table import PartitionedTable
 from headgate.storage.transaction.transaction import Transaction
 from headgate.subscriber.rows import conflict
 from headgate.subscriber.rows.relation_map import key_names, key_of, no_key
