@@ -33,17 +33,15 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import duckdb
 import pyarrow as pa
 
 from headgate.catalog import point
 from headgate.catalog.point import Part
+from headgate.catalog.unique import CatalogKey
 from headgate.catalog.unwritten import UnwrittenRows, to_arrow, to_insert
-
-if TYPE_CHECKING:
-    from headgate.catalog.unique import CatalogKey
 
 Row = tuple[Any, ...]
 """A row as DuckDB returns it. The types of its values depend on the query."""

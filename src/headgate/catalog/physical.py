@@ -153,7 +153,7 @@ def _neutral(type_oid: int) -> object:
 def insert(cursor: Cursor, catalog: str, **values: object) -> None:
     """Insert one row. Omitted columns are NULL, or 0, false, '' if PostgreSQL has them NOT NULL. Raise 23505 for a key in use."""
     sql, missing = _statement(catalog, tuple(values))
-    claim = unique.claiming(cursor)
+    claim = cursor.claim
     if claim is not None:
         for key in unique.keys(catalog, {**missing, **values}):
             claim(key)
@@ -165,7 +165,7 @@ def insert_all(cursor: Cursor, catalog: str, rows_by_column: Sequence[Mapping[st
     if not rows_by_column:
         return
     sql, missing = _statement(catalog, tuple(rows_by_column[0]))
-    claim = unique.claiming(cursor)
+    claim = cursor.claim
     if claim is not None:
         for values in rows_by_column:
             for key in unique.keys(catalog, {**missing, **values}):
@@ -178,7 +178,7 @@ def insert_all(cursor: Cursor, catalog: str, rows_by_column: Sequence[Mapping[st
 def update(cursor: Cursor, catalog: str, where: Mapping[str, object], **values: object) -> None:
     """Update the rows in which the columns of `where` have these values. Raise 23505 if a row gets a key that is in use."""
     condition = " AND ".join(f"{column} = ?" for column in where)
-    claim = unique.claiming(cursor)
+    claim = cursor.claim
     touched = unique.of_columns(catalog, values) if claim is not None else []
     if claim is not None and touched:
         columns = list(

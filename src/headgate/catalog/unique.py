@@ -14,15 +14,12 @@ writes them holds the relation alone.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from headgate.errors import PostgresError
 from headgate.initial_catalog.rows import rows
-
-if TYPE_CHECKING:
-    from headgate.catalog.cursor import CatalogCursor
 
 _UNCLAIMED = {"pg_attribute"}
 
@@ -88,18 +85,14 @@ def keys(catalog: str, row: Mapping[str, Any]) -> list[CatalogKey]:
     return [index.key(row) for index in indexes().get(catalog, ())]
 
 
-def claiming(cursor: CatalogCursor) -> Callable[[CatalogKey], None] | None:
-    """Return the function that claims keys for a cursor, or None outside a transaction."""
-    return cursor.claim
-
-
-def is_committed(cursor: CatalogCursor, key: CatalogKey) -> bool:
-    """Return whether the catalog, as the cursor sees it, has a row with the key."""
+def lookup(key: CatalogKey) -> tuple[str, list[object]]:
+    """Return the query for the row that has a key, and its parameters."""
     index = _by_name()[key.constraint]
     scope = () if index.shared else ("dbid",)
     condition = " AND ".join(f"{column} = ?" for column in (*index.columns, *scope))
-    parameters = [*(list(value) if isinstance(value, tuple) else value for value in key.values), *((key.database,) if scope else ())]
-    return bool(cursor.execute(f"SELECT 1 FROM hg.{index.catalog} WHERE {condition} LIMIT 1", parameters).fetchall())
+    values: list[object] = [list(value) if isinstance(value, tuple) else value for value in key.values]
+    parameters = [*values, key.database] if scope else values
+    return f"SELECT 1 FROM hg.{index.catalog} WHERE {condition} LIMIT 1", parameters
 
 
 def violation(key: CatalogKey) -> PostgresError:

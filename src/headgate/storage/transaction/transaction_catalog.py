@@ -202,7 +202,7 @@ class TransactionCatalog:
             return
         cursor = self._catalog.cursor()
         try:
-            is_committed = unique.is_committed(cursor, key)
+            is_committed = bool(cursor.execute(*unique.lookup(key)).fetchall())
         finally:
             cursor.close()
         if is_committed:
