@@ -5,7 +5,7 @@ from __future__ import annotations
 from headgate.catalog.hold import Hold
 from headgate.catalog.unique import CatalogKey
 from headgate.storage.engine import Engine
-from headgate.storage.transaction.isolation import CommittedKeys
+from headgate.storage.transaction.running import CommittedKeys
 
 DATABASE = 5
 

@@ -224,7 +224,7 @@ def test_writers_that_are_always_faster_wait_once(engine: Engine, monkeypatch: p
 def test_compaction_waits_for_a_transaction_that_reads_as_of_its_begin(engine: Engine) -> None:
     table = grown(engine, 20104)
     transaction = engine.begin(DATABASE)
-    with engine.isolation.noted(transaction):
+    with engine.running.noted(transaction):
         transaction.isolate(None, serializable=True)
     assert len(transaction.reader.frame(table).toArrow()) == compaction.MOST
 
@@ -242,7 +242,7 @@ def test_compaction_does_not_wait_for_a_long_transaction(engine: Engine, monkeyp
     table = grown(engine, 20105)
     monkeypatch.setattr(compactor, "LONG_SECONDS", 0.0)
     transaction = engine.begin(DATABASE)
-    with engine.isolation.noted(transaction):
+    with engine.running.noted(transaction):
         transaction.isolate(None, serializable=False)
 
     Compactor(engine).look()

@@ -7,7 +7,7 @@
 
 A hold lasts until the transaction ends. The modes are PostgreSQL's AccessShareLock, ShareUpdateExclusiveLock and AccessExclusiveLock on
 objects. Conflicting holds wait for each other (`storage.lock`). After acquiring a hold, a transaction checks whether a conflicting one was
-committed since it read the catalog (`storage.transaction.isolation`).
+committed since it read the catalog (`storage.transaction.running`).
 
 Commands that have a catalog cursor but not its transaction call `use`. The cursor of a transaction has a method for it
 (`storage.transaction.recorded_catalog`). Other cursors do not hold objects.

@@ -141,8 +141,8 @@ def _attempt(engine: Engine, key: Key, *, lock_first: bool) -> bool:
             new_files.update(file_action.files_made(table.path, actions))
             transaction.replace_files(key, actions)
             new_files -= set(file_action.files_made(table.path, actions))  # owned by the transaction from now on
-            with engine.isolation.lock:
-                if engine.isolation.youngest() < LONG_SECONDS:
+            with engine.running.snapshots:
+                if engine.running.youngest_snapshot() < LONG_SECONDS:
                     raise PostgresError("55P03", "a transaction reads as of its begin")
                 transaction.commit()
         engine.statistics.compacted(len(chosen))

@@ -218,7 +218,7 @@ class ClientSession:
         self.block.statements += 1
         if self.block.snapshot is None and self.block.isolation in ("repeatable read", "serializable"):
             self.block.snapshot = self.node.engine.log.end
-            with self.node.engine.isolation.noted(transaction):
+            with self.node.engine.running.noted(transaction):
                 transaction.isolate(self.block.imported, serializable=self.block.isolation == "serializable")
         return transaction
 

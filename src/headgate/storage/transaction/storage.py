@@ -27,7 +27,6 @@ from headgate.storage.lock import TableLocks
 from headgate.storage.spark.application.spark_session import is_cluster
 from headgate.storage.spark.column_name import quoted
 from headgate.storage.statistics import Statistics
-from headgate.storage.transaction.isolation import Isolation
 from headgate.storage.transaction.log import TransactionLog
 from headgate.storage.transaction.running import RunningTransactions
 from headgate.storage.write import columns
@@ -65,7 +64,6 @@ class Storage:
         """Held by a serializable transaction from its last check to its commit."""
         self.running = RunningTransactions(catalog, self.log)
         self.tables = Tables(catalog, self.delta, self.folders)
-        self.isolation = Isolation()
         self.oldest_needed: Callable[[int | None], Lsn] = lambda database: self.log.end
         """Returns the LSN from which on slots and exported snapshots still need the log. Set by the node."""
         self._removal = threading.Lock()
@@ -134,11 +132,6 @@ class Storage:
         finally:
             self.locks.release(xid)
             self.running.ended(owner)
-
-    def ended(self, transaction: object) -> None:
-        """Unregister a transaction that has ended, so that the versions that only it could read may be removed."""
-        self.running.ended(transaction)
-        self.isolation.ended(transaction)
 
     def oldest(self, database: int | None = None) -> Lsn:
         """Return the LSN from which on slots (of one database, or of all), exported snapshots and running transactions can read."""

@@ -91,7 +91,7 @@ class Transaction:
         self.ddl = TableDdl(storage, self._tables, self.staging)
         self.until_end = contextlib.ExitStack()
         """Closed when the transaction has ended. It removes the files of rows that its frames read."""
-        self.until_end.callback(storage.ended, self)
+        self.until_end.callback(running.ended, self)
         self._ending = Ending(
             storage, intents, prepared, self.locks, self.catalog, self.snapshot, self.staging, self._pending, self.until_end.close
         )
@@ -149,7 +149,7 @@ class Transaction:
     def forget_snapshot(self) -> None:
         """Discard the snapshot: the statement that called `isolate` has read and written nothing, and begins again."""
         self.snapshot.release()
-        self.engine.isolation.ended(self)
+        self.engine.running.forget_snapshot(self)
 
     def isolate(self, imported: Lsn | None, *, serializable: bool) -> None:
         """Read as of now, or as of an imported snapshot's LSN, until the transaction ends (REPEATABLE READ, SERIALIZABLE)."""
