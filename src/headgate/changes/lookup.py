@@ -327,7 +327,7 @@ def find(transaction: Transaction, relation: Relation, key: RowKey, keys: pa.Tab
     """
     if relation.is_partitioned:
         return _find_in_leaves(transaction, relation, key, keys)
-    table = transaction.engine.tables[relation.database, relation.oid]
+    table = transaction.reader.table(relation)
     return find_in(table, relation, transaction.reader.newest(relation), key, keys)
 
 

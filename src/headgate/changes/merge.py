@@ -64,17 +64,17 @@ def merge(
     except a TRUNCATE before it: roll back.
     """
     transaction.lock(relation)  # no other transaction changes the table between the lookups and the write
-    engine = transaction.engine
+    storage = transaction.storage
     if isinstance(changes, pa.Table):
         changes = after_truncate(transaction, relation, in_order(changes))
         if not changes.num_rows:
             return Merged(0, checked=True)
-    if key_attnums is not None and (isinstance(changes, DataFrame) or not engine.small_batch_rows):
+    if key_attnums is not None and (isinstance(changes, DataFrame) or not storage.small_batch_rows):
         done = _merge_by_tasks(transaction, relation, key_attnums, changes)
         if done is not None:
-            engine.statistics.merged(by_spark=True)
+            storage.statistics.merged(by_spark=True)
             return done
-    engine.statistics.merged(by_spark=False)
+    storage.statistics.merged(by_spark=False)
     if isinstance(changes, DataFrame):
         changes = in_order(changes.toArrow())
     return _merge_in_driver(transaction, relation, key_attnums, changes, check_rows)
@@ -84,9 +84,9 @@ def _merge_by_tasks(
     transaction: Transaction, relation: Relation, key_attnums: Sequence[int], changes: pa.Table | DataFrame
 ) -> Merged | None:
     """Apply a batch of one table as a Spark job. Return None if it must be replayed change by change."""
-    engine = transaction.engine
+    storage = transaction.storage
     if isinstance(changes, pa.Table):
-        with handed_over(engine.spark, changes, engine.exchange if engine.on_cluster else None) as frame:
+        with handed_over(storage.spark, changes, storage.exchange if storage.on_cluster else None) as frame:
             return _merge_by_tasks_of(transaction, relation, key_attnums, frame)
     return _merge_by_tasks_of(transaction, relation, key_attnums, changes)
 

@@ -79,7 +79,7 @@ def current(transaction: Transaction, relation: Relation, view: StatementView, r
 
 def is_live(transaction: Transaction, relation: Relation, state: TableState, place: Place) -> bool:
     """Return whether a place holds a live row."""
-    table = transaction.engine.tables[relation.database, relation.oid]
+    table = transaction.reader.table(relation)
     add = state.files.get(table.name(place[0]))
     return add is not None and place[1] not in deletion_vector.read(table.path, add.get("deletionVector"))
 
@@ -118,7 +118,7 @@ def having(transaction: Transaction, relation: Relation, state: TableState, key:
     unique = not any(column.null_count for column in keys.columns) and any(
         {column.name for column in relation.columns if column.attnum in attnums} == {*key.names} for attnums in _unique(relation)
     )
-    table = transaction.engine.tables[relation.database, relation.oid]
+    table = transaction.reader.table(relation)
     stored = lookup.find_in(table, relation, state, key, keys, most=None if unique else MOST)
     if not unique and stored.num_rows >= MOST:
         raise ambiguous(relation)
@@ -233,7 +233,7 @@ def _changes(transaction: Transaction, relation: Relation, view: StatementView, 
         if write.kind == "truncate":
             yield number, None
             continue
-        for piece in feed.pieces(transaction.engine.tables, relation, write):
+        for piece in feed.pieces(transaction.storage.tables, relation, write):
             yield number, piece.combine_chunks()
     for number, (write, held) in enumerate(transaction.reader.own_writes(relation, view.writes), 1):
         if write.kind == "truncate":
@@ -241,7 +241,7 @@ def _changes(transaction: Transaction, relation: Relation, view: StatementView, 
         elif held is not None:
             yield number, feed.of_rows(relation, held)
         else:
-            for piece in feed.pieces(transaction.engine.tables, relation, write):
+            for piece in feed.pieces(transaction.storage.tables, relation, write):
                 yield number, piece.combine_chunks()
 
 
@@ -251,7 +251,7 @@ def _committed(transaction: Transaction, relation: Relation, view: StatementView
     if before is None or state.version <= before.version:
         return []
     writes = []
-    for entry in transaction.engine.log.of_relations(relation.database, [relation.oid], state.version - before.version):
+    for entry in transaction.storage.log.of_relations(relation.database, [relation.oid], state.version - before.version):
         entry_writes = [write for write in entry.writes if write.relation == relation.oid and write.kind != "message"]
         if entry_writes and entry_writes[0].version <= before.version:
             break

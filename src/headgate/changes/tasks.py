@@ -91,7 +91,7 @@ class TaskLeaf:
     @classmethod
     def of(cls, transaction: Transaction, relation: Relation) -> TaskLeaf:
         """Return the table in its current state. The caller holds its lock."""
-        return cls(relation, transaction.engine.tables[relation.database, relation.oid].folder, transaction.reader.newest(relation))
+        return cls(relation, transaction.reader.table(relation).folder, transaction.reader.newest(relation))
 
 
 @dataclass(frozen=True)

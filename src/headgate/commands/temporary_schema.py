@@ -49,7 +49,7 @@ def schema(session: Session, transaction: Transaction) -> tuple[int, str]:
     name = f"{PREFIX}{context.pid}"
     temporary = namespace.lookup(cursor, context.database, name)
     if temporary is None:
-        temporary = namespace.make(cursor, transaction.engine.catalog.next_oid(), context.database, name, 10)
+        temporary = namespace.make(cursor, transaction.catalog.next_oid(), context.database, name, 10)
     if name not in context.search_path:
         context.temp_schema = name
         context.search_path = [name, *context.search_path]

@@ -90,7 +90,7 @@ class Difference:
         frame = _frame_type(self._mapping)
         new = frame["new"].dataType
         schema = StructType([StructField("k", StringType()), StructField("r", StringType()), StructField("new", new)])
-        theirs = self._number_rows(self._transaction.engine.spark.read.schema(schema).parquet(data_location.uri(staged)))
+        theirs = self._number_rows(self._transaction.storage.spark.read.schema(schema).parquet(data_location.uri(staged)))
         both = theirs.alias("t").join(self._number_rows(self._here()).alias("o"), ["k", "n"], "full_outer")
         is_there, is_here = F.col("t.r").isNotNull(), F.col("o.r").isNotNull()
         op = F.when(~is_here, "I").when(~is_there, "D").when(F.col("t.r") != F.col("o.r"), "U")
@@ -114,7 +114,7 @@ class Difference:
         ]
         frame = self._stored.frame(self._table, words)
         if len(self._ranges) < self._table.ranges:
-            ranges = local_frame(self._transaction.engine.spark, pa.table({"h": pa.array(self._ranges, pa.string())}))
+            ranges = local_frame(self._transaction.storage.spark, pa.table({"h": pa.array(self._ranges, pa.string())}))
             frame = frame.join(F.broadcast(ranges), F.col("c0").cast("string") == F.col("h"), "left_semi")
         old = F.struct(*[F.col(f"c{index + 3}").alias(column.name) for index, column in enumerate(old_fields)])
         return frame.select(F.col("c1").alias("k"), F.col("c2").alias("r"), old.alias("old"))

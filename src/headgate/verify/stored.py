@@ -69,7 +69,7 @@ class Stored:
         return frame.toArrow().rename_columns(ROWS.names).cast(ROWS)
 
     def _hashes(self, hashes: Sequence[str]) -> DataFrame:
-        spark = self._transaction.engine.spark
+        spark = self._transaction.storage.spark
         return F.broadcast(local_frame(spark, pa.table({"h": pa.array(hashes, pa.string())})))
 
     def frame(self, table: Compared, expressions: Sequence[str]) -> DataFrame:

@@ -90,7 +90,7 @@ def missing(
             is_found = np.isin(places, matches["i"].to_numpy())
             missing_keys = values.filter(pa.array(~is_found))
             return missing_keys if missing_keys.num_rows else None
-        values = local_frame(transaction.engine.spark, values)
+        values = local_frame(transaction.storage.spark, values)
     missing_frame = unmatched(transaction, relation, columns, target, target_columns, values)
     return None if missing_frame.limit(1).isEmpty() else missing_frame
 
@@ -115,7 +115,7 @@ def referenced(
             keys, places = key_table
             matches = lookup.find(transaction, child, lookup.key_of(child, columns), keys)
             return values.filter(pa.array(np.isin(places, matches["i"].to_numpy()))).slice(0, 1)
-        values = local_frame(transaction.engine.spark, values)
+        values = local_frame(transaction.storage.spark, values)
     with transaction.snapshot.seeing_newest():
         rows = transaction.reader.frame(child)
     rows = rows.select(*[F.col(quoted(name)).alias(f"t{place}") for place, name in enumerate(column_names(child, columns))])
@@ -140,7 +140,7 @@ def rows_with(
                 for place in range(len(columns)):
                     matches = matches.append_column(f"n{place}", values[f"n{place}"].take(source))
             return matches.drop_columns(["i"])
-        values = local_frame(transaction.engine.spark, values)
+        values = local_frame(transaction.storage.spark, values)
     with (
         transaction.snapshot.seeing_newest()
     ):  # a session that added a referencing row held the lock of the referenced table, for which this one has waited

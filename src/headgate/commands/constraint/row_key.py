@@ -72,7 +72,7 @@ def _value(transaction: Transaction, relation: Relation, expression: Expression,
             return columnwise.value(expression, _by_name(rows), rows.num_rows)
         except NotColumnwise:
             pass
-    frame = local_frame(transaction.engine.spark, rows.select([column.name for column in relation.columns]), spark_columns(relation))
+    frame = local_frame(transaction.storage.spark, rows.select([column.name for column in relation.columns]), spark_columns(relation))
     places = {column.name: F.col(quoted(column.name)) for column in relation.columns}
     return buffers.whole(frame.select(compiler.compile(expression, places).alias("value")).toArrow().column("value"))
 
@@ -121,7 +121,7 @@ def _scanned(transaction: Transaction, relation: Relation, index: Index, keys: p
     if relation.is_partitioned or index.nulls_not_distinct or not all(map(columnwise.is_known, expressions)):
         raise NotColumnwise(index.name)
     names = sorted({part.name for expression in expressions for part in walk(expression) if isinstance(part, ColumnRef)})
-    table = transaction.engine.tables[relation.database, relation.oid]
+    table = transaction.reader.table(relation)
     numbered = keys.append_column("i", pa.array(np.arange(keys.num_rows)))
     parts = [lookup.no_rows(relation)]
     for group in table.groups(transaction.reader.newest(relation)):
@@ -152,7 +152,7 @@ def _in_group(expressions: Sequence[Expression], pieces: Iterable[pa.RecordBatch
 def _by_spark(transaction: Transaction, relation: Relation, index: Index, rows: pa.Table) -> pa.Table:
     """Return the stored rows that have the key of one of the rows, like `stored`. `rows` has the place of each row in _PLACE."""
     row = spark_columns(relation)
-    new = local_frame(transaction.engine.spark, rows, StructType([*row.fields, StructField(_PLACE, LongType())]))
+    new = local_frame(transaction.storage.spark, rows, StructType([*row.fields, StructField(_PLACE, LongType())]))
     with transaction.snapshot.seeing_newest():
         there = transaction.reader.positions(relation)
     old = F.struct(*[F.col(quoted(name)) for name in row.fieldNames()]).alias("old")

@@ -187,7 +187,7 @@ def _are_among(stored: pa.Table, leaving: Rows) -> NDArray[np.bool_]:
 def _remaining(transaction: Transaction, relation: Relation, leaving: Rows) -> DataFrame:
     """Return the rows of a table that are not leaving, including those that the snapshot does not show, because their keys are in use."""
     if isinstance(leaving, pa.Table):
-        leaving = local_frame(transaction.engine.spark, leaving.select(["file", "row"]))
+        leaving = local_frame(transaction.storage.spark, leaving.select(["file", "row"]))
     with transaction.snapshot.seeing_newest():
         rows = transaction.reader.positions(relation)
     return rows.join(leaving.select(F.col("file").alias(FILE), F.col("row").alias(ROW)), [FILE, ROW], "left_anti")

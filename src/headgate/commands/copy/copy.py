@@ -163,15 +163,15 @@ def _table_plan(
 
 def _is_for_tasks(planner: QueryPlanner, relation: Relation) -> bool:
     state, _ = planner.transaction.reader.shown(relation)
-    return state.rows > planner.transaction.engine.small_batch_rows and (len(state.files) > 1 or state.rows > copy_lines.PART_ROWS)
+    return state.rows > planner.transaction.storage.small_batch_rows and (len(state.files) > 1 or state.rows > copy_lines.PART_ROWS)
 
 
 def _by_tasks(planner: QueryPlanner, relation: Relation, names: Sequence[str], encoder: RowEncoder) -> Iterator[pa.Array]:
     """Yield the messages of a table's rows, encoded by tasks, then those of rows that are not in files yet."""
-    engine = planner.transaction.engine
+    storage = planner.transaction.storage
     state, pending = planner.transaction.reader.shown(relation)
-    folder = engine.tables[relation.database, relation.oid].folder
-    yield from copy_lines.of_table(engine.spark, folder, state, names, encoder, engine.exchange)
+    folder = planner.transaction.reader.table(relation).folder
+    yield from copy_lines.of_table(storage.spark, folder, state, names, encoder, storage.exchange)
     for batch in (batch for table in pending for batch in table.select(names).to_batches()):
         yield encoder.of_stored(batch.columns, batch.num_rows)
 
@@ -263,9 +263,9 @@ def _lines(
         if batches is None:
             frame = plan.frame.select(*[col(column.key) for column in plan.columns])
             if plan.columns and not options.arrow and not result_spool.is_small(frame):
-                batches = copy_lines.of_query(frame, encoder, transaction.engine.exchange)
+                batches = copy_lines.of_query(frame, encoder, transaction.storage.exchange)
             else:
-                batches = result_spool.batches(frame, transaction.engine.exchange)
+                batches = result_spool.batches(frame, transaction.storage.exchange)
         if options.arrow:
             schema = schema_of(plan.columns)
             yield from arrow_messages(schema, held(batches, schema), copied.progress)

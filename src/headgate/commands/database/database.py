@@ -61,7 +61,7 @@ def create(node: pb.CreatedbStmt, session: Session) -> CommandResult:
         _refuse_others(session, source, "source database")
     if relations.all_tables(cursor, source.oid, {RelationKind.TABLE}):
         raise not_supported(f'database "{template}" cannot be a template because it has tables')
-    databases.create(cursor, transaction.engine.catalog.next_oid(), node.dbname, owner_oid, template)
+    databases.create(cursor, transaction.catalog.next_oid(), node.dbname, owner_oid, template)
     return CommandResult("CREATE DATABASE")
 
 

@@ -48,7 +48,7 @@ def vacuum(node: ParseNode, session: Session) -> CommandResult:
         else:
             _check_columns(relation, names.strings(unwrap(item).va_cols))
     if node.is_vacuumcmd:
-        transaction.engine.clean()
+        transaction.storage.clean()
     return CommandResult(word)
 
 

@@ -47,7 +47,7 @@ def create(node: pb.CreateSchemaStmt, session: Session) -> CommandResult:
         session.notices.notice(f'schema "{name}" already exists, skipping', sqlstate="42P06")
         return CommandResult("CREATE SCHEMA")
     _check_elements(node.schema_elts, name)
-    oid = transaction.engine.catalog.next_oid()
+    oid = transaction.catalog.next_oid()
     namespace.create(cursor, oid, context.database, name, owner_oid)
     items = default_privilege.default_acl(cursor, context.database, owner, 0, "n")
     if items is not None:

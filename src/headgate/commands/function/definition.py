@@ -76,7 +76,7 @@ def create(node: pb.CreateFunctionStmt, session: Session) -> CommandResult:
     if existing is not None:
         function = _replacing(function, existing, session, replaces=node.replace)
     else:
-        function = replace(function, oid=transaction.engine.catalog.next_oid())
+        function = replace(function, oid=transaction.catalog.next_oid())
     if session.settings.text("check_function_bodies") != "off":
         body.check(function, session)
     _write(cursor, context.database, function)

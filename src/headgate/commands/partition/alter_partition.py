@@ -186,7 +186,7 @@ def add_column(alteration: Alteration, column: Column) -> None:
         if existing is not None:
             _merge_column(child, existing, column)
             continue
-        next_oid = child.transaction.engine.catalog.next_oid
+        next_oid = child.transaction.catalog.next_oid
         attnum = attribute.add_column(child.cursor, next_oid, before, replace(column, identity=""))
         child.refresh()
         partition.set_column_inherited(child.cursor, child.relation, attnum)
@@ -206,7 +206,7 @@ def _merge_column(child: Alteration, existing: Column, column: Column) -> None:
 
 def create_check(alteration: Alteration, new: NewCheck) -> Check:
     """Add a CHECK constraint to a table. Existing rows must meet it unless it is NOT VALID."""
-    oid = constraints.add_check(alteration.cursor, alteration.transaction.engine.catalog.next_oid, alteration.relation, new)
+    oid = constraints.add_check(alteration.cursor, alteration.transaction.catalog.next_oid, alteration.relation, new)
     alteration.refresh()
     check = next(candidate for candidate in alteration.relation.checks if candidate.oid == oid)
     if check.validated:

@@ -152,7 +152,7 @@ def join(transaction: Transaction, parent: Relation, child: Relation, bound: Bou
     types = [column.type_oid for column in table.key]
     partition.attach(cursor, child, parent, bound, bound.text(types))
     partition_index.inherit(transaction, parent, child)
-    triggers.inherit(cursor, transaction.engine.catalog.next_oid, parent, child)
+    triggers.inherit(cursor, transaction.catalog.next_oid, parent, child)
     for key in parent.referenced:
         partition_foreign_key.clone_for_target(transaction, key, parent, child.oid)
     new_keys = [new for key in parent.foreign_keys for new in partition_foreign_key.clone(transaction, parent, key, child.oid)]
@@ -316,7 +316,7 @@ def detach(command: pb.AlterTableCmd, parent: Relation, session: Session, transa
         # As in PostgreSQL, the partition constraint becomes a CHECK constraint of the detached table.
         attnums = tuple(child_column.attnum for column in table.key if (child_column := child.column(column.name)) is not None)
         detached = relations.get(cursor, child.database, child.oid)
-        constraints.add_check(cursor, transaction.engine.catalog.next_oid, detached, NewCheck(str(constraint[0]), None, attnums))
+        constraints.add_check(cursor, transaction.catalog.next_oid, detached, NewCheck(str(constraint[0]), None, attnums))
     transaction.catalog_changed()
 
 

@@ -38,7 +38,7 @@ def clone(transaction: Transaction, parent: Relation, key: ForeignKey, partition
         foreign_key.attach(cursor, child, existing.oid, key.oid)
         return
     is_used = key.name in used_names(cursor, child)
-    created = foreign_key.create(cursor, transaction.engine.catalog.next_oid, child, replace(own, name="" if is_used else key.name))
+    created = foreign_key.create(cursor, transaction.catalog.next_oid, child, replace(own, name="" if is_used else key.name))
     yield created
     for below in partition_index.children(cursor, child):
         yield from clone(transaction, child, created, below.oid)
@@ -53,7 +53,7 @@ def clone_for_target(transaction: Transaction, key: ForeignKey, target: Relation
     columns = partition_index.corresponding(target, child, key.target_columns)
     referencing = relations.get(cursor, child.database, key.relation)
     own = replace(key, target=child.oid, target_columns=columns, index=index, parent=key.oid)
-    created = foreign_key.create_for_target(cursor, transaction.engine.catalog.next_oid, referencing, own)
+    created = foreign_key.create_for_target(cursor, transaction.catalog.next_oid, referencing, own)
     clone_for_target_below(transaction, created, child)
 
 
@@ -68,7 +68,7 @@ def detach(transaction: Transaction, partition: Relation) -> None:
 
     Raise 23503 if a row references one of its rows through such a constraint.
     """
-    cursor, database, oids = transaction.cursor, partition.database, transaction.engine.catalog.next_oid
+    cursor, database, oids = transaction.cursor, partition.database, transaction.catalog.next_oid
     for key in partition.referenced:
         if key.parent:
             referential_action.check_removal(transaction, partition, key)

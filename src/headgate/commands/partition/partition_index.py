@@ -39,7 +39,7 @@ def add(transaction: Transaction, relation: Relation, key: IndexKey, *, only: bo
     require_partition_columns(relation, key)
     if key.unique:
         uniqueness.check_table(transaction, relation, key.index(key.name or _choose_name(transaction.cursor, relation, key)))
-    oid = indexes.add_key(transaction.cursor, transaction.engine.catalog.next_oid, relation, key)
+    oid = indexes.add_key(transaction.cursor, transaction.catalog.next_oid, relation, key)
     below = children(transaction.cursor, relation)
     if only and below:
         indexes.set_valid(transaction.cursor, relation.database, oid, valid=False)

@@ -119,7 +119,7 @@ def create(node: pb.CreatePublicationStmt, session: Session) -> CommandResult:
     owner = privilege.used_role(cursor, context.user)
     publication = Publication(0, node.pubname, owner, node.for_all_tables, members=tuple(members), schemas=tuple(schemas), **options)
     _check_reconcile(publication)
-    publications.create(cursor, transaction.engine.catalog.next_oid, context.database, publication)
+    publications.create(cursor, transaction.catalog.next_oid, context.database, publication)
     transaction.catalog_changed()
     if session.settings.text("wal_level") != "logical":
         session.notices.warning(
@@ -208,7 +208,7 @@ def _add(publication: Publication, tables: list[TableObject], schemas: list[int]
         if publication.member(table.relation.oid) is not None:
             raise PostgresError("42710", f'relation "{table.relation.name}" is already member of publication "{publication.name}"')
         publications.add_member(
-            cursor, transaction.engine.catalog.next_oid, context.database, publication.oid, _member(table, transaction, context)
+            cursor, transaction.catalog.next_oid, context.database, publication.oid, _member(table, transaction, context)
         )
     if schemas and lists:
         raise PostgresError(
@@ -221,7 +221,7 @@ def _add(publication: Publication, tables: list[TableObject], schemas: list[int]
             name = namespaces.name_of(cursor, context.database, schema)
             raise PostgresError("42710", f'schema "{name}" is already member of publication "{publication.name}"')
         publication_object.check_schema(cursor, context.database, schema)
-        publications.add_schema(cursor, transaction.engine.catalog.next_oid, context.database, publication.oid, schema)
+        publications.add_schema(cursor, transaction.catalog.next_oid, context.database, publication.oid, schema)
 
 
 def _set(publication: Publication, tables: list[TableObject], schemas: list[int], session: Session, transaction: Transaction) -> None:
@@ -231,7 +231,7 @@ def _set(publication: Publication, tables: list[TableObject], schemas: list[int]
     members = [_member(table, transaction, context) for table in tables]
     for schema in schemas:
         publication_object.check_schema(cursor, context.database, schema)
-    publications.set_members(cursor, transaction.engine.catalog.next_oid, context.database, publication.oid, members, schemas)
+    publications.set_members(cursor, transaction.catalog.next_oid, context.database, publication.oid, members, schemas)
 
 
 def _drop(publication: Publication, tables: list[TableObject], schemas: list[int], transaction: Transaction) -> None:
@@ -358,7 +358,7 @@ def _check_filters(transaction: Transaction, crossing: Crossing) -> None:
     try:
         with transaction.snapshot.seeing_newest():
             names = [column.name for column in gate.filter_columns(now)]
-            check(transaction.engine, now, transaction.reader.pieces(crossing.relation, names))
+            check(transaction.storage, now, transaction.reader.pieces(crossing.relation, names))
     except PostgresError:
         raise
     except Exception as error:

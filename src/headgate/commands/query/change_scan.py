@@ -218,7 +218,7 @@ def _spool(planner: Planner, first: Sequence[pa.RecordBatch], rest: Iterator[pa.
 
     If the node is killed, startup removes the file.
     """
-    place = planner.transaction.engine.exchange / f"changes-{uuid.uuid4()}"
+    place = planner.transaction.storage.exchange / f"changes-{uuid.uuid4()}"
     weakref.finalize(planner.transaction, data_location.remove_tree, place)
     data_location.make_folder(place)
     with data_location.written(place / "rows.parquet", is_cached=False) as file, pq.ParquetWriter(file, first[0].schema) as writer:

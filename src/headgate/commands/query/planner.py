@@ -47,7 +47,7 @@ class Planner:
         """Create a planner. `parameters`: the parameter types of a statement that is only described. Types of 0 are inferred in place."""
         self.session = session
         self.transaction = transaction
-        self.session_spark = transaction.engine.spark
+        self.session_spark = transaction.storage.spark
         self.describing = parameters is not None
         self.evaluation = Evaluation(session, self._value_of_subquery, describing=self.describing)
         self.parameters = (

@@ -40,7 +40,7 @@ def rows(plan: Plan, session: Session, transaction: Transaction) -> Iterator[pa.
     """Yield the batches of a result, each column in text form."""
     frame = plan.frame.select(*[col(column.key) for column in plan.columns])
     with running(session, transaction):
-        for batch in result_spool.batches(frame, transaction.engine.exchange):
+        for batch in result_spool.batches(frame, transaction.storage.exchange):
             session.check_cancel()
             yield text_batch(batch, plan.columns, session)
 
@@ -65,7 +65,7 @@ def running(session: Session, transaction: Transaction) -> Iterator[None]:
 
     A cancel or exceeding `temp_file_limit` stops it. Spark's exceptions become PostgreSQL errors.
     """
-    spark = transaction.engine.spark
+    spark = transaction.storage.spark
     context = spark.sparkContext
     spill = Spill(spark, session.job_group, session.settings.integer("temp_file_limit"))
 

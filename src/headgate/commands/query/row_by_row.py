@@ -301,11 +301,11 @@ class _Rows:
         session, transaction = self._evaluation.session, self._evaluation.session.begin_statement()
         store = rendering.kept(session)
         with rendering.running(session, transaction):
-            for batch in result_spool.batches(self._frame, transaction.engine.exchange):
+            for batch in result_spool.batches(self._frame, transaction.storage.exchange):
                 store.append(change(batch))
         own = [_without_null(field) for field in self._frame.schema.fields[: len(self._columns)]]
         rows, schema = store.part(0, store.rows), StructType([*own, *fields])
-        spark = transaction.engine.spark
+        spark = transaction.storage.spark
         if not rows.is_large:
             batches = list(rows)
             return local_frame(spark, pa.Table.from_batches(batches) if batches else pa.table({}), schema)
@@ -315,8 +315,8 @@ class _Rows:
         """Write many rows to files, which tasks read until the transaction ends."""
         transaction = self._evaluation.session.begin_statement()
         pieces = row_store.tables(rows, exchange.FILE_ROWS, row_store.MEMORY_BYTES)
-        engine = transaction.engine
-        frame, forget = exchange.kept(engine.spark, _number_rows(pieces) if in_order else pieces, engine.exchange)
+        storage = transaction.storage
+        frame, forget = exchange.kept(storage.spark, _number_rows(pieces) if in_order else pieces, storage.exchange)
         transaction.until_end.callback(forget)
         return frame.orderBy(_PLACE).drop(_PLACE) if in_order else frame
 

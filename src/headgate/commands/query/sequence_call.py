@@ -63,7 +63,7 @@ class SequenceCalls:
             others = rows * count - 1
             numbers = [first]
             if others:
-                values = sequences.take(transaction.engine.catalog.change, transaction.cursor, context.database, oid, others)
+                values = sequences.take(transaction.storage.catalog.change, transaction.cursor, context.database, oid, others)
                 numbers += map(values.value, range(others))
                 context.sequence_values[oid] = numbers[-1]
             self._reserved[name] = iter(numbers)

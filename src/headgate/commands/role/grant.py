@@ -319,6 +319,6 @@ def _set_default(
     run(cursor, f"DELETE FROM hg.pg_default_acl WHERE {where}", key)
     if items != plain:
         insert(
-            cursor, "pg_default_acl", dbid=database, oid=transaction.engine.catalog.next_oid(), defaclrole=key[1], defaclnamespace=schema,
+            cursor, "pg_default_acl", dbid=database, oid=transaction.catalog.next_oid(), defaclrole=key[1], defaclnamespace=schema,
             defaclobjtype=object_type, defaclacl=acl.write(items),
         )  # fmt: skip

@@ -149,7 +149,7 @@ def create(node: pb.CreateRoleStmt, session: Session) -> CommandResult:
         listed_role = roles.lookup(cursor, _role_name(unwrap(item), session))
         if listed_role is not None:
             transaction.catalog.use_object("pg_authid", listed_role.oid)
-    role = Role(transaction.engine.catalog.next_oid(), node.role, can_login=node.stmt_type == pb.ROLESTMT_USER)
+    role = Role(transaction.catalog.next_oid(), node.role, can_login=node.stmt_type == pb.ROLESTMT_USER)
     created = roles.create(cursor, _apply(role, options, session))
     grantor = privilege.role_oid(cursor, session.context.user)
     for name in _MEMBERS:

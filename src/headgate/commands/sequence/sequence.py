@@ -157,7 +157,7 @@ def create_sequence(node: pb.CreateSeqStmt, session: Session) -> CommandResult:
     owner = privilege.used_role(cursor, context.user)
     for path in owned_by:
         sequence_owner.use_owner(cursor, session, path)
-    oid = create(cursor, transaction.engine.catalog.next_oid, context.database, namespace, name, owner, type_oid, options)
+    oid = create(cursor, transaction.catalog.next_oid, context.database, namespace, name, owner, type_oid, options)
     relation = relations.get(cursor, context.database, oid)
     default_privilege.apply_default(cursor, relation, context.user)
     for path in owned_by:

@@ -214,7 +214,7 @@ def create(node: pb.CreateSubscriptionStmt, session: Session) -> CommandResult:
     _refuse_repeated(publications)
     slot = options.slot_name if "slot_name" in options.given else node.subname
     subscription = Subscription(
-        transaction.engine.catalog.next_oid(),
+        transaction.catalog.next_oid(),
         context.database,
         node.subname,
         privilege.used_role(cursor, context.user),

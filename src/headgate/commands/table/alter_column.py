@@ -49,7 +49,7 @@ def add_column(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     )
     if column.identity and alteration.children() and not alteration.only:
         raise PostgresError("42P16", "cannot recursively add identity column to table that has child tables")
-    next_oid = alteration.transaction.engine.catalog.next_oid
+    next_oid = alteration.transaction.catalog.next_oid
     sequence_oids: dict[str, int] = {}
     for need in elements.sequences:
         name = sequence.owned_name(cursor, relation.database, relation.namespace_oid, relation.name, need.column)
@@ -203,7 +203,7 @@ def set_default(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     if command.HasField("def"):
         with without_position():
             default = stored_expression.default(getattr(command, "def"), column, alteration.session.context.forms)
-    attribute.set_default(alteration.cursor, alteration.transaction.engine.catalog.next_oid, relation, column.attnum, default)
+    attribute.set_default(alteration.cursor, alteration.transaction.catalog.next_oid, relation, column.attnum, default)
     for child in alteration.children():
         set_default(child, command)
 

@@ -182,7 +182,7 @@ def using_index(alteration: Alteration, node: ParseNode) -> None:
         alteration.session.notices.notice(f'ALTER TABLE / ADD CONSTRAINT USING INDEX will rename index "{name}" to "{constraint_name}"')
         pg_class.rename(cursor, relations.get(cursor, relation.database, index.oid), constraint_name)
     deferrable = node.deferrable or node.initdeferred
-    oid = alteration.transaction.engine.catalog.next_oid()
+    oid = alteration.transaction.catalog.next_oid()
     insert(
         cursor, "pg_constraint", dbid=relation.database, oid=oid, conname=constraint_name, connamespace=relation.namespace_oid,
         contype="p" if primary else "u", condeferrable=deferrable, condeferred=node.initdeferred, convalidated=True,

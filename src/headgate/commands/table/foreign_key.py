@@ -65,7 +65,7 @@ def add(declared: ForeignKeyNeed, relation: Relation, session: Session, transact
         not node.skip_validation,
     )  # fmt: skip
     check_types(key, relation, columns, target_columns)
-    created = foreign_key.create(cursor, transaction.engine.catalog.next_oid, relation, key)
+    created = foreign_key.create(cursor, transaction.catalog.next_oid, relation, key)
     partition_foreign_key.clone_for_target_below(transaction, created, target)
     new_keys = [created]
     for child in partition_index.children(cursor, relation):

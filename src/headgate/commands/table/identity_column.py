@@ -30,7 +30,7 @@ def add_identity(alteration: Alteration, command: pb.AlterTableCmd) -> None:
         raise PostgresError("55000", f"{description} is already an identity column")
     if column.default is not None:
         raise PostgresError("55000", f"{description} already has a default value")
-    cursor, next_oid = alteration.cursor, alteration.transaction.engine.catalog.next_oid
+    cursor, next_oid = alteration.cursor, alteration.transaction.catalog.next_oid
     name_option = next((option.def_elem for option in node.options if option.def_elem.defname == "sequence_name"), None)
     name = (
         names.strings(name_option.arg.list.items)[-1]

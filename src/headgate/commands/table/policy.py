@@ -36,7 +36,7 @@ def create(node: pb.CreatePolicyStmt, session: Session) -> CommandResult:
         raise PostgresError("42601", "WITH CHECK cannot be applied to SELECT or DELETE")
     _check_new(cursor, relation, node.policy_name)
     insert(
-        cursor, "pg_policy", dbid=context.database, oid=transaction.engine.catalog.next_oid(), polname=node.policy_name,
+        cursor, "pg_policy", dbid=context.database, oid=transaction.catalog.next_oid(), polname=node.policy_name,
         polrelid=relation.oid, polcmd=command, polpermissive=node.permissive, polroles=_roles(node.roles, session, cursor),
         polqual=_text(node.qual, relation, session) if node.HasField("qual") else None,
         polwithcheck=_text(node.with_check, relation, session) if node.HasField("with_check") else None,

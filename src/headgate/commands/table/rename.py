@@ -118,7 +118,7 @@ def _rename_column(transaction: Transaction, relation: Relation, name: str, new_
     assert column is not None
     attribute.rename_column(cursor, relation, column.attnum, new_name)
     changed = relations.get(cursor, relation.database, relation.oid)
-    stored_expression.rename_in_expressions(cursor, transaction.engine.catalog.next_oid, relation, changed)
+    stored_expression.rename_in_expressions(cursor, transaction.catalog.next_oid, relation, changed)
     membership.renamed(cursor, relation, changed)
     if relation.kind == RelationKind.TABLE:
         transaction.ddl.alter(relation, changed)

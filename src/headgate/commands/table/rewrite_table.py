@@ -167,7 +167,7 @@ def alter_type(alteration: Alteration, column: Column, kind: pb.TypeName, using:
         default = deparse.stored(bound_default)
     attribute.set_type(alteration.cursor, relation, column.attnum, oid, typmod, pg_type.collation, len(kind.array_bounds))
     if default is not None:
-        attribute.set_default(alteration.cursor, transaction.engine.catalog.next_oid, relation, column.attnum, default)
+        attribute.set_default(alteration.cursor, transaction.catalog.next_oid, relation, column.attnum, default)
     alteration.refresh()
     if relation.kind == RelationKind.TABLE:
         transaction.ddl.change_type(relation, alteration.relation, column.name, evaluation.column(value))

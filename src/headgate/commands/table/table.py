@@ -139,7 +139,7 @@ def _store(table: _NewTable, session: Session, transaction: Transaction) -> Rela
         persistence="t" if table.place.is_temporary else node.relation.relpersistence or "p", partition_key=key, options=table.options,
         checks=inheritance.merged_checks(above, elements.checks, columns, name, session.notices),
     )  # fmt: skip
-    relation = definition.create(cursor, transaction.engine.catalog.next_oid, context.database, new)
+    relation = definition.create(cursor, transaction.catalog.next_oid, context.database, new)
     if key is not None:
         catalog_partition.write_ancestors(cursor, context.database)
     for need in elements.sequences:
@@ -200,7 +200,7 @@ def _place(node: pb.CreateStmt, session: Session, transaction: Transaction) -> _
 
 def _create_sequences(needs: Sequence[SequenceNeed], table: str, namespace: int, owner: int, transaction: Transaction) -> dict[str, int]:
     """Create the sequences of serial and identity columns, in the schema of the table. Return their oids by column."""
-    cursor, database, next_oid = transaction.cursor, transaction.database, transaction.engine.catalog.next_oid
+    cursor, database, next_oid = transaction.cursor, transaction.database, transaction.catalog.next_oid
     oids = {}
     for need in needs:
         name = sequence.owned_name(cursor, database, namespace, table, need.column)

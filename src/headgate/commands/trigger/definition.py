@@ -50,7 +50,7 @@ def create(node: pb.CreateTrigStmt, session: Session) -> CommandResult:
     if existing is not None and (existing.is_constraint or node.isconstraint):
         raise PostgresError("42710", f'trigger "{node.trigname}" for relation "{relation.name}" is a constraint trigger')
     new_trigger = Trigger(
-        transaction.engine.catalog.next_oid() if existing is None else existing.oid, relation.oid, node.trigname, function, kind,
+        transaction.catalog.next_oid() if existing is None else existing.oid, relation.oid, node.trigname, function, kind,
         "O" if existing is None else existing.enabled, _columns(node, relation), tuple(unwrap(argument).sval for argument in node.args),
         *_condition(node, relation, session), node.isconstraint, 0, node.deferrable, node.initdeferred, *transition_tables,
         _referenced(node, session, cursor),
@@ -58,7 +58,7 @@ def create(node: pb.CreateTrigStmt, session: Session) -> CommandResult:
     if existing is not None:
         triggers.drop_clones(cursor, relation.database, existing.oid)
     triggers.write(cursor, relation.database, new_trigger)
-    triggers.clone_below(cursor, transaction.engine.catalog.next_oid, new_trigger, relation, replaces=node.replace)
+    triggers.clone_below(cursor, transaction.catalog.next_oid, new_trigger, relation, replaces=node.replace)
     transaction.catalog_changed(history.touched(relation))
     return CommandResult("CREATE TRIGGER")
 

@@ -49,7 +49,7 @@ def _create(node: pb.CompositeTypeStmt, session: Session) -> CommandResult:
     columns = _columns(node.coldeflist, name, session)
     owner = privilege.used_role(cursor, context.user)
     new_type = Definition(place, name, columns, owner, kind=RelationKind.COMPOSITE_TYPE)
-    definition.create(cursor, transaction.engine.catalog.next_oid, context.database, new_type)
+    definition.create(cursor, transaction.catalog.next_oid, context.database, new_type)
     user_type.changed(session)
     return CommandResult("CREATE TYPE")
 
@@ -115,7 +115,7 @@ def _add(relation: Relation, element: pb.ColumnDef, type_row: TypeRow, session: 
     transaction = session.begin_statement()
     [column] = _columns([pb.Node(column_def=element)], relation.name, session)
     _refuse_itself(column, type_row)
-    attribute.add_column(transaction.cursor, transaction.engine.catalog.next_oid, relation, column)
+    attribute.add_column(transaction.cursor, transaction.catalog.next_oid, relation, column)
 
 
 def _drop(relation: Relation, command: pb.AlterTableCmd, session: Session) -> None:

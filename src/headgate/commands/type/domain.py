@@ -74,7 +74,7 @@ def _create(node: pb.CreateDomainStmt, session: Session) -> CommandResult:
     if all(unwrap(clause).contype != pb.CONSTR_DEFAULT for clause in node.constraints):
         domain = replace(domain, default=types.default_of(cursor, context.database, oid))
     owner = privilege.used_role(cursor, context.user)
-    types.create_domain(cursor, transaction.engine.catalog.next_oid, context.database, place, name, owner, domain)
+    types.create_domain(cursor, transaction.catalog.next_oid, context.database, place, name, owner, domain)
     user_type.changed(session)
     return CommandResult("CREATE DOMAIN")
 
@@ -143,7 +143,7 @@ def alter(node: pb.AlterDomainStmt, session: Session) -> CommandResult:
             constraint = unwrap(getattr(node, "def"))
             if constraint.contype != pb.CONSTR_CHECK:
                 raise PostgresError("42601", _REFUSED.get(constraint.contype, "unrecognized constraint subtype"))
-            oid, namespace, oids = domain_row.oid, domain_row.namespace, transaction.engine.catalog.next_oid
+            oid, namespace, oids = domain_row.oid, domain_row.namespace, transaction.catalog.next_oid
             name = constraint.conname or types.check_name(cursor, context.database, oid, domain_row.name)
             text = _check(constraint.raw_expr, value, context.forms)
             types.add_check(cursor, oids, context.database, oid, namespace, name, text)

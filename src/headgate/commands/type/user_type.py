@@ -40,7 +40,7 @@ def create_enum(node: pb.CreateEnumStmt, session: Session) -> CommandResult:
     oid, _ = lookup.creation_schema(cursor, context, schema or "")
     owner = privilege.used_role(cursor, context.user)
     labels = names.strings(node.vals)
-    user_type.create_enum(cursor, transaction.engine.catalog.next_oid, context.database, oid, name, owner, labels)
+    user_type.create_enum(cursor, transaction.catalog.next_oid, context.database, oid, name, owner, labels)
     changed(session)
     return CommandResult("CREATE TYPE")
 
@@ -78,7 +78,7 @@ def alter_enum(node: pb.AlterEnumStmt, session: Session) -> CommandResult:
         message = f'enum label "{node.new_val}" already exists'
         session.notices.skip(PostgresError("42710", message), allowed=node.skip_if_new_val_exists, sqlstate="42710")
         return CommandResult("ALTER TYPE")
-    next_oid = transaction.engine.catalog.next_oid
+    next_oid = transaction.catalog.next_oid
     user_type.add_label(
         cursor, next_oid, database, enum.oid, node.new_val, node.new_val_neighbor or None, after=bool(node.new_val_is_after)
     )

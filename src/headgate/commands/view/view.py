@@ -70,7 +70,7 @@ def create(node: pb.ViewStmt, session: Session) -> CommandResult:
     uses = _hold_uses(cursor, query)
     texts = _texts(query, columns, cursor, context.database)
     existing = relations.lookup(cursor, context.database, schema, target.relname)
-    next_oid = transaction.engine.catalog.next_oid
+    next_oid = transaction.catalog.next_oid
     if existing is None:
         owner = privilege.role_oid(cursor, context.user)
         view = views.create(cursor, next_oid, context.database, namespace, target.relname, owner, columns, texts, uses, options)

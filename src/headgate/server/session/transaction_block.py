@@ -340,6 +340,6 @@ class TransactionBlock:
         raise PostgresError("3B001", f'savepoint "{name}" does not exist')
 
 
-def _roll_back(storage: Transaction) -> None:
-    storage.engine.statistics.rolled_back(storage.database)
-    storage.rollback()
+def _roll_back(transaction: Transaction) -> None:
+    transaction.storage.statistics.rolled_back(transaction.database)
+    transaction.rollback()

@@ -78,7 +78,7 @@ class Transaction:
     def __init__(
         self, storage: Storage, foreign: ForeignWriters, intents: Intents, prepared: PreparedTransactions, database: int
     ) -> None:  # fmt: skip
-        self.engine = storage
+        self.storage = storage
         catalog, log, running, tables = storage.catalog, storage.log, storage.running, storage.tables
         self.locks = OwnLocks(storage.locks, log.next_xid)
         self.catalog = TransactionCatalog(catalog, log, running, database, self.locks)
@@ -126,7 +126,7 @@ class Transaction:
         """
         if self.snapshot.is_fixed:
             return
-        with self.engine.commit_lock:
+        with self.storage.commit_lock:
             self.snapshot.take()
             self.catalog.renew(replay=replay)
 
@@ -149,7 +149,7 @@ class Transaction:
     def forget_snapshot(self) -> None:
         """Discard the snapshot: the statement that called `isolate` has read and written nothing, and begins again."""
         self.snapshot.release()
-        self.engine.running.forget_snapshot(self)
+        self.storage.running.forget_snapshot(self)
 
     def isolate(self, imported: Lsn | None, *, serializable: bool) -> None:
         """Read as of now, or as of an imported snapshot's LSN, until the transaction ends (REPEATABLE READ, SERIALIZABLE)."""
@@ -172,7 +172,7 @@ class Transaction:
         """Undo the writes after a savepoint, which stays defined. Raise 3B001 if it does not exist."""
         saved = self._savepoints.saved(name)
         for key in self.staging.created - saved.staging.created:
-            self.engine.tables.forget(key)
+            self.storage.tables.forget(key)
         self.staging.restore(saved.staging)
         self._pending.restore(saved.pending)
         self.catalog.restore(saved.catalog)
@@ -219,7 +219,7 @@ class Transaction:
             with contextlib.ExitStack() as until:
                 return sum(self.append(table.leaves[part.number], part.rows) for part in table.split(rows, until))
         key = self._tables.lock(relation)
-        result = write.append(self.engine.tables[key], relation, self.staging.base(key), rows, memory=self.staging.held.room)
+        result = write.append(self.storage.tables[key], relation, self.staging.base(key), rows, memory=self.staging.held.room)
         return self.staging.stage_written(key, result)
 
     def claim(self, relation: Relation, keys: Keys) -> bool:
@@ -228,7 +228,7 @@ class Transaction:
 
     def add_later(self, relation: Relation, rows: pa.Table, check: Check) -> None:
         """Add rows whose keys are claimed. They are written when the lock is acquired (`pending`); `check` raises if a key exists."""
-        origin = self.engine.log.end, self._savepoints.subtransaction()
+        origin = self.storage.log.end, self._savepoints.subtransaction()
         self.snapshot.checked.add((relation.database, relation.oid))
         with self.reader.looking_up():
             state = self.reader.peek(relation)
@@ -237,7 +237,7 @@ class Transaction:
 
     def data_path(self, relation: Relation) -> DataPath:
         """Return the folder of a relation's files, for callers that write them themselves and then call `add_files`."""
-        return self.engine.tables.path((relation.database, relation.oid))
+        return self.storage.tables.path((relation.database, relation.oid))
 
     def add_files(self, relation: Relation, actions: Sequence[Action]) -> int:
         """Add files of new rows that were written into `data_path` (`add` actions with statistics). Return the number of rows."""
@@ -249,7 +249,7 @@ class Transaction:
         """Add files of changed rows that tasks wrote into `data_path`, delete the rows that they replace. Return the number of changes."""
         key = self._tables.lock(relation)
         return self.staging.stage_written(
-            key, write.with_deletions(self.engine.tables[key], self.staging.base(key), actions, gone, changes)
+            key, write.with_deletions(self.storage.tables[key], self.staging.base(key), actions, gone, changes)
         )
 
     def record_completely(self, relation: Relation, history: Relation) -> None:
@@ -271,7 +271,7 @@ class Transaction:
         key = self._tables.lock(relation)
         room = self.staging.held.room
         seen = self.staging.seen_state(key)
-        table, base = self.engine.tables[key], self.staging.base(key)
+        table, base = self.storage.tables[key], self.staging.base(key)
         result = write.rewrite(table, relation, base, changed, seen=seen, memory=room, is_kept=is_kept)
         return self.staging.stage_written(key, result)
 
@@ -286,7 +286,7 @@ class Transaction:
 
     def has_left_files(self, relation: Relation) -> None:
         """Record that files that are not staged may be in the table's folder, so that cleaning looks for them."""
-        self.engine.tables[self.database, relation.oid].has_failed = True
+        self.storage.tables[self.database, relation.oid].has_failed = True
 
     def truncate(self, relations: Sequence[Relation], restart_identity: bool = False, cascade: bool = False) -> None:
         """Truncate tables, and all leaves of partitioned ones, as one statement in the log. The entry names the partitioned table too."""

@@ -84,6 +84,10 @@ class TransactionCatalog:
                 self._recorded = RecordedCatalog(self._catalog, self.claim, self.use_object, self.newest)
         return self._recorded.as_cursor
 
+    def next_oid(self) -> int:
+        """Return a new oid, which no other transaction gets."""
+        return self._catalog.next_oid()
+
     @property
     def is_open(self) -> bool:
         return self._recorded is not None

@@ -201,7 +201,7 @@ class Batch:
         """Decode the segment and yield the frames of its tables. They must be applied in this order."""
         self.is_cut = self.segment.size > PART_SIZE
         yield from self._decode()
-        self.transaction.engine.statistics.decoded(self.segment.changes, by_spark=False)
+        self.transaction.storage.statistics.decoded(self.segment.changes, by_spark=False)
 
     def _is_cut_by_sync(self) -> bool:
         """Return whether a table's changes are applied from a position inside the segment. Its columns may differ before that position."""
@@ -360,14 +360,14 @@ class Batch:
         `tables` belong to `changes`. Their TRUNCATEs are already staged and recorded. `spread`: the tables (oids) for which `Job.insert` is
         not tried, because it has failed before. They are added here.
         """
-        engine = self.transaction.engine
-        cores = engine.spark.sparkContext.defaultParallelism
+        storage = self.transaction.storage
+        cores = storage.spark.sparkContext.defaultParallelism
         slices = decoding.slices_of(self.segment, 2 * cores)
-        handed = decoding.handed_over(slices, engine.exchange) if engine.on_cluster else contextlib.nullcontext(slices)
+        handed = decoding.handed_over(slices, storage.exchange) if storage.on_cluster else contextlib.nullcontext(slices)
         with handed as handed_slices:
             leaves = {number: TaskLeaf.of(self.transaction, history) for number, history in histories.items()}
             source = SegmentSource(tuple(handed_slices), self.descriptions, tuple(changes), self.session, leaves)
-            numbers = engine.spark.range(0, len(handed_slices), 1, min(len(handed_slices), 2 * cores))
+            numbers = storage.spark.range(0, len(handed_slices), 1, min(len(handed_slices), 2 * cores))
             beside = tuple(histories.values())
             job = Job(self.transaction, numbers, source, tuple(tables), description, self.session.types, beside)
             result = None
@@ -375,8 +375,8 @@ class Batch:
                 result = job.insert()
                 spread.update(() if result else (table.relation.oid for table in tables))
             if result is None:
-                result = job.run(tasks.partitions(engine.spark, self.segment.size, self.segment.changes, tables))
-        engine.statistics.decoded(self.segment.changes, by_spark=True)
+                result = job.run(tasks.partitions(storage.spark, self.segment.size, self.segment.changes, tables))
+        storage.statistics.decoded(self.segment.changes, by_spark=True)
         return result
 
     def _is_filled(self, mapping: Mapping) -> bool:

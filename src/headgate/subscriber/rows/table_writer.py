@@ -98,7 +98,7 @@ class TableWriter:
             partitioned.refuse_outside(transaction, relation, frame)
         other_indexes = self._others(relation, key)
         has_other_keys = other_indexes or (relation.is_partitioned and not partitioned.has_one_key(transaction.partitioned(relation), key))
-        if isinstance(frame, pa.Table) and transaction.engine.small_batch_rows and not has_other_keys and insertion.only_inserts(frame):
+        if isinstance(frame, pa.Table) and transaction.storage.small_batch_rows and not has_other_keys and insertion.only_inserts(frame):
             rows = insertion.rows_of(frame["new"])
             transaction.lock(relation)  # otherwise another session could add the keys after the lookup
             if key is None or insertion.is_new(relation, lookup.key_of(relation, key), transaction.reader.states(relation), rows):
@@ -154,7 +154,7 @@ class TableWriter:
         merged = merged_by_tasks(transaction, table, parts)
         if merged is None:
             raise PostgresError("XX000", tasks.REFUSED)
-        transaction.engine.statistics.merged(by_spark=True)
+        transaction.storage.statistics.merged(by_spark=True)
         self._count(relation, merged)
         self._later.update({(relation.oid, index.oid): (relation, index) for index in self._others(relation, key)})
 

@@ -398,7 +398,7 @@ class InitialCopy:
         self._still_limit = STILL_RANGE_SECONDS
         size = reader.query(f"SELECT pg_catalog.pg_relation_size({remote.oid})", 1)
         pages = answer.number(size[0][0] if size else None, most=MOST_BYTES) // 8192
-        cores = transaction.engine.spark.sparkContext.defaultParallelism
+        cores = transaction.storage.spark.sparkContext.defaultParallelism
         conditions = page_ranges(pages, self.worker.settings.integer("copy_workers_per_table"), cores)
         place, state = transaction.data_path(self.relation), transaction.reader.state(self.relation)
         conninfo, snapshot = self.worker.subscription.conninfo, created.snapshot or ""
@@ -413,7 +413,7 @@ class InitialCopy:
 
     def _copy_ranges(self, transaction: Transaction, task: CopyTask, conditions: Sequence[str]) -> list[Action]:
         """Copy all ranges, several at a time. Return the `add` actions of the files that the tasks wrote, in the order of the ranges."""
-        spark = transaction.engine.spark
+        spark = transaction.storage.spark
 
         def copied_by_task(condition: str) -> pa.Table:
             one_task = spark.range(0, 1, 1, 1)

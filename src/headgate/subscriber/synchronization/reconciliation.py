@@ -57,7 +57,7 @@ class Reconciliation(InitialCopy):
         target = self.target(transaction, remote)
         mapping = _mapping_of(transaction, target)
         difference = self.worker.difference(transaction, mapping, remote, reader)
-        folder = transaction.engine.exchange / f"reconcile-{self.slot}"
+        folder = transaction.storage.exchange / f"reconcile-{self.slot}"
         data_location.remove_tree(folder)
         counts: dict[str, int] = {}
         try:
@@ -104,7 +104,7 @@ class Reconciliation(InitialCopy):
         place = data_location.uri(folder / "changes")
         difference.changes(folder / "rows", sorted(extra | accepted)).write.parquet(place)
         self.worker.check_stop()
-        changes = transaction.engine.spark.read.parquet(place)
+        changes = transaction.storage.spark.read.parquet(place)
         counted = changes.groupBy("op").agg(F.count(F.lit(1)).alias("n")).toArrow().to_pydict()
         counts = dict(zip(counted["op"], counted["n"], strict=True))
         if counts:

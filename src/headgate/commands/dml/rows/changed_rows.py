@@ -205,7 +205,7 @@ def _tables(planner: Planner, relation: Relation, changed: Rows) -> Iterable[pa.
 
 def _parts(planner: Planner, relation: Relation, changed: DataFrame) -> Iterator[pa.Table]:
     """Yield changes as tables, of which one at a time fits in the driver."""
-    batches = result_spool.batches(changed, planner.transaction.engine.exchange)
+    batches = result_spool.batches(changed, planner.transaction.storage.exchange)
     most = many_rows.chunk_rows(relation, planner.session, planner.transaction)
     return row_store.tables(batches, most, many_rows.CHUNK_BYTES)
 
@@ -256,7 +256,7 @@ def _hold(planner: Planner, relation: Relation, changed: Rows, until: ExitStack,
     few = changed.limit(most + 1).toArrow()
     if few.num_rows <= most:
         return few
-    if outer is not None and planner.transaction.engine.on_cluster:
+    if outer is not None and planner.transaction.storage.on_cluster:
         return outer.enter_context(computed_once(changed))
     return (outer or until).enter_context(persisted(changed)) if is_read_again or outer is not None else changed
 

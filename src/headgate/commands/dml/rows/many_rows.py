@@ -41,7 +41,7 @@ def chunks(rows: DataFrame, relation: Relation, session: Session, transaction: T
     if not relation.columns:
         yield pa.table({NO_COLUMN: pa.array(np.ones(rows.count(), bool))})
         return
-    batches = result_spool.batches(rows, transaction.engine.exchange)
+    batches = result_spool.batches(rows, transaction.storage.exchange)
     is_empty = True
     for chunk in row_store.tables(batches, chunk_rows(relation, session, transaction), CHUNK_BYTES):
         session.check_cancel()

@@ -129,7 +129,7 @@ def of_sequence(oid: int, session: Session, transaction: Transaction, rows: int,
     context = session.context
     if session.read_only:
         read_only.check_function("nextval", relations.get(transaction.cursor, context.database, oid), read_only=True)
-    values = sequences.take(transaction.engine.catalog.change, transaction.cursor, context.database, oid, rows)
+    values = sequences.take(transaction.storage.catalog.change, transaction.cursor, context.database, oid, rows)
     context.sequence_values[oid] = values.value(rows - 1)
     context.last_sequence = oid
     return Numbers(key, values)

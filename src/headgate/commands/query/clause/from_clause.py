@@ -89,7 +89,7 @@ def source_of(planner: Planner, item: FromItem, reading: Reading = Reading()) ->
             return _noticing(_relation(planner, item, reading), reading)
         case TransitionItem():
             table = planner.session.transition_tables[item.name]
-            rows = table.frame(planner.session_spark, planner.transaction.engine.exchange)
+            rows = table.frame(planner.session_spark, planner.transaction.storage.exchange)
             return _noticing(_table_rows(planner, rows, table.relation, item), reading)
         case CteItem():
             return _noticing(_as_item(planner.plan_of_cte(item.cte), item), reading)

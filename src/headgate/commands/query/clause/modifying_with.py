@@ -100,6 +100,6 @@ def _in_files(planner: Planner, done: ResultSet, rows: RowPart) -> Plan:
     pieces = (
         system_relation.stored(columns, piece.to_batches()) for piece in row_store.tables(rows, exchange.FILE_ROWS, row_store.MEMORY_BYTES)
     )
-    frame, forget = exchange.kept(planner.session_spark, pieces, planner.transaction.engine.exchange)
+    frame, forget = exchange.kept(planner.session_spark, pieces, planner.transaction.storage.exchange)
     planner.transaction.until_end.callback(forget)
     return Plan(frame, columns)

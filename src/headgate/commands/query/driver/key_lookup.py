@@ -106,7 +106,7 @@ def positions(planner: Planner, relation: Relation, keys: WantedKeys, *, keeps_k
 
 
 def _found(planner: Planner, relation: Relation, state: TableState, keys: WantedKeys) -> pa.Table:
-    table = planner.transaction.engine.tables[relation.database, relation.oid]
+    table = planner.transaction.reader.table(relation)
     matches = lookup.find_in(table, relation, state, keys.key, keys.values)
     old = buffers.whole(matches["old"])
     files = pa.array([table.uri(name) for name in state.files], pa.string())

@@ -123,7 +123,7 @@ class _Scan:
     def parts(self) -> Iterator[Rows]:
         """Yield the rows that meet the condition, one row group after another, then those that are not yet in files."""
         planner, relation = self.table.planner, self.table.relation
-        stored = planner.transaction.engine.tables[relation.database, relation.oid]
+        stored = planner.transaction.reader.table(relation)
         for group in stored.groups(self.state):
             if not all(value_range.may_be_in(group) for value_range in self.ranges):
                 continue
