@@ -20,7 +20,7 @@ from headgate.storage.transaction.intent import Intent, Intents
 from headgate.storage.transaction.log import EntryKind, OriginProgress
 from headgate.storage.transaction.own_locks import OwnLocks
 from headgate.storage.transaction.pending_rows import PendingRows
-from headgate.storage.transaction.prepared import Handed, PreparedTransactions
+from headgate.storage.transaction.prepared import PreparedTransactions, PreparedXact
 from headgate.storage.transaction.snapshot import Snapshot, not_in_series
 from headgate.storage.transaction.staged import StagedTable
 from headgate.storage.transaction.staging import Staging
@@ -184,32 +184,30 @@ class Ending:
 
         Raise 42710 if the gid is in use. Any error rolls the transaction back.
         """
+        staging, catalog, locks = self._staging, self._catalog, self._locks
         try:
-            handed = self._hand_over()
+            self._pending.settle()
+            staging.record_catalog()
+            staging.make_whole()
+            staged = staging.kept()
+            if self._storage.durable:
+                self._sync(self._intent(staged, None))
+            tables = {key[1]: (table.base.version, table.actions()) for key, table in staged.items()}
+            read = frozenset(self._snapshot.used if self._snapshot.is_serializable else ())
+            xact = PreparedXact(
+                locks.xid, gid, catalog.database, owner, tables, frozenset(staging.created), frozenset(staging.dropped),
+                tuple(catalog.written), dict(locks.catalog_keys), read, self._storage.locks.tables_of(locks.xid),
+            )  # fmt: skip
             with self._in_series(prepares=True):
-                end = self._prepared.add(handed, gid, owner, origin)
+                end = self._prepared.add(xact, staged, staging.logged_writes(), catalog.recorded_rows(), origin)
         except Exception:
             self.rollback()
             raise
-        self._catalog.rollback()
+        catalog.rollback()
         self._has_ended = True
         self._unregister()
-        self._storage.locks.disown(handed.xid)
+        self._storage.locks.disown(locks.xid)
         return end
-
-    def _hand_over(self) -> Handed:
-        staging, catalog = self._staging, self._catalog
-        self._pending.settle()
-        staging.record_catalog()
-        staging.make_whole()
-        staged_tables = staging.kept()
-        if self._storage.durable:
-            self._sync(self._intent(staged_tables, None))
-        read = frozenset(self._snapshot.used if self._snapshot.is_serializable else ())
-        return Handed(
-            self._locks.xid, self._catalog.database, staging.logged_writes(), staged_tables, staging.created, staging.dropped,
-            catalog.written, dict(self._locks.catalog_keys), catalog.recorded_rows(), read,
-        )  # fmt: skip
 
     def _end(self) -> None:
         self._has_ended = True

@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from headgate.catalog import history
@@ -30,7 +30,7 @@ from headgate.catalog.replication import origin as origins
 from headgate.catalog.unique import CatalogKey
 from headgate.errors import PostgresError, existing
 from headgate.failpoint import Step
-from headgate.lsn import Lsn
+from headgate.lsn import INVALID, Lsn
 from headgate.storage.delta import file_action
 from headgate.storage.delta.file_action import Action
 from headgate.storage.delta.table_state import TableState
@@ -56,8 +56,6 @@ class PreparedXact:
     gid: str
     database: int
     owner: str
-    time: int
-    position: Lsn
     tables: dict[int, tuple[int, list[Action]]]
     """By relation, the Delta version on which it was staged, and the actions."""
     created: frozenset[Key]
@@ -68,33 +66,15 @@ class PreparedXact:
     """The catalog keys that it holds."""
     read: frozenset[Key] = frozenset()
     """The tables that a serializable transaction has read. No other serializable transaction changes them before its end."""
-
     locked: frozenset[Key] = frozenset()
     """The tables whose lock it holds, written or not."""
+    time: int = 0
+    position: Lsn = INVALID
 
     @property
     def keys(self) -> set[Key]:
         """The tables that it will change."""
         return {(self.database, relation) for relation in self.tables} | set(self.dropped)
-
-
-@dataclass(frozen=True)
-class Handed:
-    """The writes of a prepared transaction: to tables, to the catalog (statements, held keys) and to the catalog's history (rows).
-
-    `read`: the tables that a serializable transaction has read.
-    """
-
-    xid: int
-    database: int
-    writes: list[TableWrite]
-    tables: dict[Key, StagedTable]
-    created: set[Key]
-    dropped: set[Key]
-    catalog: list[CatalogWrite]
-    catalog_keys: dict[CatalogKey, Hold]
-    history: Rows
-    read: frozenset[Key]
 
 
 class PreparedTransactions:
@@ -121,41 +101,32 @@ class PreparedTransactions:
             for catalog_key, hold in xact.catalog_keys.items():
                 self._storage.locks.claim_catalog(catalog_key, xact.xid, hold=hold)
 
-    def add(self, handed: Handed, gid: str, owner: str, origin: OriginProgress | None) -> Lsn:
-        """Store a prepared transaction. Return the end LSN of its log entry. Raise 42710 if the gid is in use."""
+    def add(
+        self, xact: PreparedXact, staged: dict[Key, StagedTable], writes: Sequence[TableWrite], rows: Rows, origin: OriginProgress | None
+    ) -> Lsn:
+        """Store a transaction as prepared now: its staged tables, its writes, and its rows of the catalog's history.
+
+        Return the end LSN of its log entry. Raise 42710 if the gid is in use.
+        """
         storage = self._storage
         with storage.commit_lock:
             with self._lock:
-                if gid in self._all:
-                    raise PostgresError("42710", f'transaction identifier "{gid}" is already in use')
-            entry = storage.log.place(handed.xid, handed.database, handed.writes, origin, kind=EntryKind.PREPARE, gid=gid)
-            xact = PreparedXact(
-                handed.xid,
-                gid,
-                handed.database,
-                owner,
-                entry.commit_time,
-                entry.commit_lsn,
-                {key[1]: (staged.base.version, staged.actions()) for key, staged in handed.tables.items()},
-                frozenset(handed.created),
-                frozenset(handed.dropped),
-                tuple(handed.catalog),
-                handed.catalog_keys,
-                handed.read,
-                storage.locks.tables_of(handed.xid),
-            )
+                if xact.gid in self._all:
+                    raise PostgresError("42710", f'transaction identifier "{xact.gid}" is already in use')
+            entry = storage.log.place(xact.xid, xact.database, writes, origin, kind=EntryKind.PREPARE, gid=xact.gid)
+            xact = replace(xact, time=entry.commit_time, position=entry.commit_lsn)
 
             def write(cursor: CatalogCursor) -> None:
                 storage.log.insert(cursor, entry, {})
                 if origin is not None and origin.lsn:
                     origins.advance(cursor, origin.origin, origin.lsn, entry.end_lsn)
-                history.repeat(cursor, handed.history)
+                history.repeat(cursor, rows)
                 _store(cursor, xact)
 
             storage.catalog.change(write, Step.PREPARED)
             with self._lock:
-                self._all[gid] = xact
-                self._staged[xact.xid] = handed.tables
+                self._all[xact.gid] = xact
+                self._staged[xact.xid] = staged
             storage.log.append(entry)
         return entry.end_lsn
 
@@ -315,4 +286,4 @@ def _read(xid: int, gid: str, database: int, owner: str, time: int, position: in
     if not isinstance(catalog_keys, Mapping):  # written by an earlier version, which stored only names
         catalog_keys = dict.fromkeys(catalog_keys, Hold.ALONE)
     read, locked = (*more[1:], frozenset(), frozenset())[:2]  # earlier versions stored fewer
-    return PreparedXact(xid, gid, database, owner, time, Lsn(position), tables, created, dropped, catalog, catalog_keys, read, locked)
+    return PreparedXact(xid, gid, database, owner, tables, created, dropped, catalog, catalog_keys, read, locked, time, Lsn(position))
