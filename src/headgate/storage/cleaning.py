@@ -31,23 +31,20 @@ import math
 import re
 import time
 from collections.abc import Container
-from typing import TYPE_CHECKING
 
 from headgate.catalog import history
+from headgate.catalog.cursor import CatalogCursor
 from headgate.errors import PostgresError
 from headgate.failpoint import Step, step
 from headgate.lsn import Lsn
 from headgate.storage.delta import delta_checkpoint, delta_log, file_action
+from headgate.storage.engine import Engine
 from headgate.storage.location import data_location
 from headgate.storage.location.data_location import DataPath
 from headgate.storage.location.object_store.store import StoredFile
 from headgate.storage.location.table_folders import Key
 from headgate.storage.spark.internals import java_memory
 from headgate.storage.transaction import recorded_batch
-
-if TYPE_CHECKING:
-    from headgate.catalog.cursor import CatalogCursor
-    from headgate.storage.engine import Engine
 
 _log = logging.getLogger("headgate.storage")
 

@@ -24,10 +24,10 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
+from headgate.catalog.catalog import Catalog
 from headgate.errors import PostgresError
 from headgate.failpoint import Step
 from headgate.lsn import Lsn
@@ -44,9 +44,6 @@ from headgate.storage.transaction.prepared import PreparedTransactions
 from headgate.storage.transaction.storage import Storage
 from headgate.storage.transaction.transaction import Transaction
 from headgate.supervision import Supervised
-
-if TYPE_CHECKING:
-    from headgate.catalog.catalog import Catalog
 
 _log = logging.getLogger("headgate.storage")
 

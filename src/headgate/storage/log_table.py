@@ -24,13 +24,13 @@ import logging
 import threading
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from headgate.catalog import database as databases
+from headgate.catalog.cursor import CatalogCursor
 from headgate.catalog.relation import relation as relations
 from headgate.errors import PostgresError
 from headgate.failpoint import Step, step
@@ -40,14 +40,11 @@ from headgate.storage.delta import compaction, delta_checkpoint, delta_log, fsyn
 from headgate.storage.delta.delta_table import DeltaTable
 from headgate.storage.delta.file_action import Action
 from headgate.storage.delta.table_state import TableState
+from headgate.storage.engine import Engine
 from headgate.storage.location import data_location
 from headgate.storage.spark.failure import used_up
 from headgate.storage.transaction.log import POSTGRES_EPOCH
 from headgate.supervision import Supervised
-
-if TYPE_CHECKING:
-    from headgate.catalog.cursor import CatalogCursor
-    from headgate.storage.engine import Engine
 
 _log = logging.getLogger("headgate.storage")
 

@@ -27,7 +27,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, Window
@@ -35,12 +34,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from headgate.catalog.relation import relation as relations
+from headgate.catalog.relation.relation import Relation
 from headgate.errors import PostgresError
 from headgate.failpoint import Step, step
 from headgate.storage.delta import array_column, delta_log, external_table, file_action, fsync, parquet, table_state
 from headgate.storage.delta.commit_mark import marked_with, undo_mark
 from headgate.storage.delta.file_action import Action
 from headgate.storage.delta.table_state import TableState
+from headgate.storage.delta.visible_state import Visible
 from headgate.storage.location import data_location
 from headgate.storage.location.data_location import DataPath
 from headgate.storage.location.table_folders import Key
@@ -51,10 +52,6 @@ from headgate.storage.transaction.log import TableVersion, TableWrite, WriteKind
 from headgate.storage.transaction.storage import Storage
 from headgate.storage.write import CHANGE, columns
 from headgate.types.storage import own_name
-
-if TYPE_CHECKING:
-    from headgate.catalog.relation.relation import Relation
-    from headgate.storage.delta.visible_state import Visible
 
 _log = logging.getLogger("headgate.storage")
 
@@ -217,15 +214,12 @@ class ForeignWriters:
             return Difference(after.version, "write", sum(file_action.records(add) for add in added), sum(add["size"] for add in added))
         if actions is not None and not _changes(actions):
             return Difference(after.version, "write", 0, 0)
-        relation = self._relation(key)
+        with contextlib.closing(self._storage.catalog.cursor()) as cursor:
+            relation = relations.find(cursor, *key)
         if relation is None:
             raise PostgresError("XX000", f"could not open relation with OID {key[1]}")
         changes, size = write_difference(self._storage, relation, before, after, single=actions is not None)
         return Difference(after.version, "foreign", changes, size)
-
-    def _relation(self, key: Key) -> Relation | None:
-        with contextlib.closing(self._storage.catalog.cursor()) as cursor:
-            return relations.find(cursor, *key)
 
     def _commit(self, key: Key, state: TableState, differences: Sequence[Difference]) -> None:
         """Commit an entry for one version, or for several together. `state`: the table as readers see it with the entry."""
@@ -243,8 +237,7 @@ class ForeignWriters:
             storage.log.append(entry)
         storage.statistics.committed(database)
         storage.statistics.wrote({key: TableCounts(inserted=sum(change.changes for change in changed if change.kind == "write"))})
-        relation = self._relation(key)
-        name = f"relation {key[1]}" if relation is None else f'table "{relation.schema}.{relation.name}"'
+        name = storage.tables.title(key)
         for difference in differences:
             outcome = f"{difference.changes} changes" if difference.changes else "no change of rows"
             _log.info("adopted version %d of %s from another writer: %s", difference.version, name, outcome)

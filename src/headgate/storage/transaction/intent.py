@@ -27,9 +27,9 @@ import threading
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from headgate.catalog import history
+from headgate.catalog.cursor import CatalogCursor
 from headgate.catalog.replication import origin as origins
 from headgate.errors import PostgresError
 from headgate.failpoint import Step, step
@@ -47,9 +47,6 @@ from headgate.storage.transaction.log import EntryKind, LogEntry, OriginProgress
 from headgate.storage.transaction.recorded_catalog import CatalogWrite, repeat
 from headgate.storage.transaction.staged import StagedTable
 from headgate.storage.transaction.storage import Storage
-
-if TYPE_CHECKING:
-    from headgate.catalog.cursor import CatalogCursor
 
 _log = logging.getLogger("headgate.storage")
 

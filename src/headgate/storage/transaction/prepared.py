@@ -21,10 +21,11 @@ import contextlib
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headgate.catalog import history
 from headgate.catalog.catalog import Catalog
+from headgate.catalog.cursor import CatalogCursor, Rows
 from headgate.catalog.hold import Hold
 from headgate.catalog.replication import origin as origins
 from headgate.catalog.unique import CatalogKey
@@ -43,9 +44,6 @@ from headgate.storage.transaction.log import EntryKind, LogEntry, OriginProgress
 from headgate.storage.transaction.recorded_catalog import CatalogWrite
 from headgate.storage.transaction.staged import StagedTable, repeated
 from headgate.storage.transaction.storage import Storage
-
-if TYPE_CHECKING:
-    from headgate.catalog.cursor import CatalogCursor, Rows
 
 
 @dataclass(frozen=True)

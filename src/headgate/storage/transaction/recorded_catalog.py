@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import duckdb
 import pyarrow as pa
 
-from headgate.catalog.cursor import Rows, is_read
+from headgate.catalog.catalog import Catalog
+from headgate.catalog.cursor import CatalogCursor, Rows, is_read
 from headgate.catalog.unique import CatalogKey
-
-if TYPE_CHECKING:
-    from headgate.catalog.catalog import Catalog
-    from headgate.catalog.cursor import CatalogCursor
 
 CatalogWrite = tuple[str, str, object]
 """A write: a method of the cursor, the statement or name, and its parameters."""
