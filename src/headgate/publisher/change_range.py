@@ -51,7 +51,7 @@ from headgate.types import buffers
 from headgate.types.storage import arrow_type
 
 if TYPE_CHECKING:
-    from headgate.storage.engine import Engine
+    from headgate.storage.transaction.storage import Storage
 
 ENTRIES = 1000
 """The number of transactions read from the log at once."""
@@ -107,25 +107,25 @@ class ChangeRange:
 
     def __init__(
         self,
-        engine: Engine,
+        storage: Storage,
         relation: Relation,
         publication: str,
         bounds: tuple[Lsn | None, Lsn],
         check: Callable[[], None],
     ) -> None:
         """`bounds`: start, None for the table itself, and end."""
-        self._engine = engine
-        self._catalog = engine.catalog
+        self._storage = storage
+        self._catalog = storage.catalog
         self._relation = relation
         self._publication = publication
-        self.start, self.end = bounds[0], min(bounds[1], engine.log.end)
+        self.start, self.end = bounds[0], min(bounds[1], storage.log.end)
         self._check = check
-        self._reader = ChangeReader(engine, ChangeCache(), relation.database)
+        self._reader = ChangeReader(storage, ChangeCache(), relation.database)
         self.check_kept(self.end if self.start is None else self.start)
 
     def check_kept(self, position: Lsn) -> None:
         """Raise 55000 unless the log, or the history of the table, still has all changes from a position on."""
-        oldest = self._engine.log.oldest_kept()
+        oldest = self._storage.log.oldest_kept()
         if position >= oldest:
             return
         if self.start is not None:
@@ -139,7 +139,7 @@ class ChangeRange:
         The history does not have the rows that an ALTER PUBLICATION after the position adds or removes.
         """
         database = self._relation.database
-        first = self._engine.log.oldest_recorded(database, self._relation.oid)
+        first = self._storage.log.oldest_recorded(database, self._relation.oid)
         if first is None or first >= oldest:
             return oldest
         with contextlib.closing(self._catalog.cursor()) as cursor:
@@ -191,7 +191,7 @@ class ChangeRange:
         """Yield the entries of the range that change published rows of the table, in log order."""
         assert self.start is not None
         judgement = Judgement(self._catalog, self._relation.database, self.start)
-        log, position, has_more = self._engine.log, self.start, True
+        log, position, has_more = self._storage.log, self.start, True
         entries: Sequence[LogEntry]
         try:
             while has_more and position < self.end:
@@ -215,7 +215,7 @@ class ChangeRange:
     def _concerned(self, judgement: Judgement, entries: Sequence[LogEntry]) -> Iterator[_RangeEntry]:
         altered = self._alterations(judgement, entries)
         is_removed = isinstance(next(iter(entries), None), RecordedEntry)
-        retained = self._state(self._engine.log.oldest_kept()) if is_removed else None
+        retained = self._state(self._storage.log.oldest_kept()) if is_removed else None
         """The catalog by which the histories are read if the log no longer has the entries."""
         writes: dict[Lsn, list[_Write]] = {}
         plans: dict[tuple[int, int], Published | None] = {}
@@ -254,7 +254,7 @@ class ChangeRange:
 
     def _oldest_sufficient(self, position: Lsn) -> Lsn:
         """Return the LSN from which on the history has all values: the end of the last batch before the log that lacks some."""
-        log, database, oid = self._engine.log, self._relation.database, self._relation.oid
+        log, database, oid = self._storage.log, self._relation.database, self._relation.oid
         retained = self._state(log.oldest_kept()).relations
         oldest = position
         with contextlib.closing(Judgement(self._catalog, database, position)) as judgement:
@@ -325,7 +325,7 @@ class ChangeRange:
             plan = self._plan(state, oid)
             if plan is None or plan.relation.is_partitioned:
                 continue
-            for sent, rows in alteration.changes(self._engine, Crossing(plan.relation, None, plan), self.end, self.end):
+            for sent, rows in alteration.changes(self._storage, Crossing(plan.relation, None, plan), self.end, self.end):
                 self.check_kept(self.end)
                 numbered = replace(rows, lsn=np.arange(count, count + len(rows)))
                 yield _table(numbered, sent, {0: entry}, copied=True)
@@ -364,7 +364,7 @@ class ChangeRange:
         """Yield the rows that an alteration of the publication adds or removes. They are numbered from its commit LSN on."""
         entry, count = part.entry, 0
         for crossing in part.crossings:
-            for plan, rows in alteration.changes(self._engine, crossing, entry.commit_lsn, entry.end_lsn):
+            for plan, rows in alteration.changes(self._storage, crossing, entry.commit_lsn, entry.end_lsn):
                 if plan.target.oid == self._relation.oid:
                     numbered = replace(rows, lsn=int(entry.commit_lsn) + np.arange(count, count + len(rows)))
                     yield _table(numbered, plan, {0: entry})
@@ -402,7 +402,7 @@ class ChangeRange:
             group = list(of_transaction)
             if group[0].history is not None:
                 parts = [write.write for write in group]
-                for recorded in recorded_changes.large(self._engine, group[0].plan.relation, group[0].history, parts):
+                for recorded in recorded_changes.large(self._storage, group[0].plan.relation, group[0].history, parts):
                     self._check()
                     yield from self._judged(recorded, group[0], entries)
                 continue
@@ -420,8 +420,8 @@ class ChangeRange:
             first, *others = of_plan
             assert first.history is not None
             parts = [write.entry for write in (first, *others) if isinstance(write.entry, RecordedEntry)]
-            oldest = self._engine.log.oldest_kept()
-            for recorded in recorded_changes.removed(self._engine, first.plan.relation, first.history, parts, oldest):
+            oldest = self._storage.log.oldest_kept()
+            for recorded in recorded_changes.removed(self._storage, first.plan.relation, first.history, parts, oldest):
                 self._check()
                 yield from self._judged(recorded, first, entries)
 
@@ -429,7 +429,7 @@ class ChangeRange:
         """Return the changes in small writes to the history, or None if the driver should not read them at once."""
         first = writes[0]
         assert first.history is not None
-        changes = recorded_changes.small(self._engine, first.plan.relation, first.history, [write.write for write in writes])
+        changes = recorded_changes.small(self._storage, first.plan.relation, first.history, [write.write for write in writes])
         return None if changes is None else self._judged(changes, first, entries)
 
     def _judged(self, changes: DecodedChanges, write: _Write, entries: dict[int, LogEntry]) -> list[pa.Table]:

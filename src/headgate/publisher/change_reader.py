@@ -20,8 +20,8 @@ from headgate.publisher.decoded import ChangeCache, DecodedChanges, decoded
 from headgate.publisher.publication_statistics import JudgedCounts
 from headgate.publisher.published import Published, identity_columns
 from headgate.storage import feed
-from headgate.storage.engine import Engine
 from headgate.storage.transaction.log import TableWrite
+from headgate.storage.transaction.storage import Storage
 from headgate.types import buffers
 from headgate.types.text import text
 from headgate.types.text_column import TextSettings
@@ -36,7 +36,7 @@ JudgedChanges = tuple[DecodedChanges, gate.Letters]
 class ChangeReader:
     """Reads and judges changes of one database."""
 
-    engine: Engine
+    storage: Storage
     shared: ChangeCache
     database: int
     judged: JudgedCounts = field(default_factory=JudgedCounts)
@@ -46,14 +46,14 @@ class ChangeReader:
         """Return the changes of these writes, or None if the driver should not read them at once."""
 
         def read() -> DecodedChanges | None:
-            table = feed.small(self.engine.tables, plan.relation, writes)
+            table = feed.small(self.storage.tables, plan.relation, writes)
             return None if table is None else decoded(table, writes)
 
         changes = self.shared.get(self.database, (_described(plan), _named(writes)), read)
         return None if changes is None else self.judge(plan, changes)
 
     def judge(self, plan: Published, changes: DecodedChanges) -> JudgedChanges:
-        return self._counted(plan, changes, gate.verdicts(self.engine, changes, plan))
+        return self._counted(plan, changes, gate.verdicts(self.storage, changes, plan))
 
     def large(self, plan: Published, write: TableWrite) -> Iterator[JudgedChanges]:
         """Yield the changes of one write, piece by piece.
@@ -63,9 +63,9 @@ class ChangeReader:
         """
         verdicts = None
         for number, piece in enumerate(self._pieces(plan, write)):
-            if not number and gate.needs_spark(self.engine, piece, plan):
-                verdicts = gate.of_write(self.engine, plan, write)
-            piece_verdicts = gate.verdicts(self.engine, piece, plan) if verdicts is None else verdicts[piece.table["position"].to_numpy()]
+            if not number and gate.needs_spark(self.storage, piece, plan):
+                verdicts = gate.of_write(self.storage, plan, write)
+            piece_verdicts = gate.verdicts(self.storage, piece, plan) if verdicts is None else verdicts[piece.table["position"].to_numpy()]
             yield self._counted(plan, piece, piece_verdicts)
 
     def _counted(self, plan: Published, changes: DecodedChanges, verdicts: gate.Letters) -> JudgedChanges:
@@ -75,7 +75,7 @@ class ChangeReader:
     def _pieces(self, plan: Published, write: TableWrite) -> Iterator[DecodedChanges]:
         """Yield the pieces of a write, each read by one of the streams that need it at about the same time."""
         count_read = 0
-        pieces = feed.pieces(self.engine.tables, plan.relation, write)
+        pieces = feed.pieces(self.storage.tables, plan.relation, write)
 
         def up_to(index: int) -> DecodedChanges | None:
             nonlocal count_read

@@ -45,7 +45,7 @@ from headgate.storage.transaction.transaction import CASCADE, RESTART_IDENTITY
 from headgate.types.text_column import TextSettings
 
 if TYPE_CHECKING:
-    from headgate.storage.engine import Engine
+    from headgate.storage.transaction.storage import Storage
 
 FEW = 50
 """With fewer changes than this per message, all frames are ordered by copying."""
@@ -136,26 +136,26 @@ class Stream:
     `shared` caches the changes read by streams. All streams of a node use the same one.
     """
 
-    def __init__(self, engine: Engine, database: int, slot: str, position: Lsn, request: StreamRequest, shared: ChangeCache) -> None:
+    def __init__(self, storage: Storage, database: int, slot: str, position: Lsn, request: StreamRequest, shared: ChangeCache) -> None:
         """Raise 55000 if the log from `position` on is no longer kept: the stream would lack changes."""
-        trimmed = engine.log.trimmed()
+        trimmed = storage.log.trimmed()
         if position < trimmed:
             raise PostgresError(
                 "55000", f'cannot read from logical replication slot "{slot}"',
                 detail=f"It is at LSN {position}, and the log is only kept from LSN {trimmed} on.",
             )  # fmt: skip
-        self.engine = engine
+        self.storage = storage
         self.database = database
         self.slot = slot
         self.position = position
         self.request = request
         self._shared = shared
         form = ValueForm(request.binary, request.session, request.options.encoding)
-        self._renderer = Renderer(ChangeReader(engine, self._shared, database), form)
-        self.announcer = Announcer(engine.catalog, database, request.options.encoding)
-        self._types = KnownTypes(engine.catalog, database)
+        self._renderer = Renderer(ChangeReader(storage, self._shared, database), form)
+        self.announcer = Announcer(storage.catalog, database, request.options.encoding)
+        self._types = KnownTypes(storage.catalog, database)
         self.options = request.options
-        self._judgement = Judgement(engine.catalog, database, request.created)
+        self._judgement = Judgement(storage.catalog, database, request.created)
         self._single_batches = 0
         """The number of following entries that are a batch each, because a batch with them failed. So the error names its transaction."""
         self._missing: set[str] = set()
@@ -176,9 +176,9 @@ class Stream:
         been returned by then.
         """
         self._types.use()
-        end = self.engine.log.end
+        end = self.storage.log.end
         limit = 1 if alone or self._single_batches else ENTRIES
-        entries = self.engine.log.entries(self.position, self.database, limit)
+        entries = self.storage.log.entries(self.position, self.database, limit)
         if until is not None:
             entries = [entry for entry in entries if entry.end_lsn <= until]
         self._altered = self._alterations(entries)
@@ -200,7 +200,7 @@ class Stream:
                 raise
             self._single_batches = len(batch_entries)
             self._judgement.forget()
-            self.announcer = Announcer(self.engine.catalog, self.database, self.options.encoding)
+            self.announcer = Announcer(self.storage.catalog, self.database, self.options.encoding)
             return self.next(until, alone=alone)
         self._single_batches = max(0, self._single_batches - 1)
         self.position = batch.position
@@ -234,7 +234,7 @@ class Stream:
         try:
             frames = self._assemble(entries, pieces)
         except _LargeTransactionError as large:
-            self.announcer = Announcer(self.engine.catalog, self.database, self.options.encoding)
+            self.announcer = Announcer(self.storage.catalog, self.database, self.options.encoding)
             index = int(large.args[0])
             if index:
                 return self._batch(entries[:index], entries[index - 1].end_lsn)
@@ -397,10 +397,10 @@ class Stream:
             return
         if framing.has_changes(entry, self.options) and (entry.writes or entry.kind is EntryKind.COMMIT):
             # a PREPARE that was rolled back is sent without its changes, because its files are removed; its ROLLBACK PREPARED follows
-            is_rolled_back = entry.kind is EntryKind.PREPARE and self.engine.log.is_rolled_back(entry.commit_lsn)
+            is_rolled_back = entry.kind is EntryKind.PREPARE and self.storage.log.is_rolled_back(entry.commit_lsn)
             yield from framing.whole(entry, () if is_rolled_back else self._pieces(entry), self.options, counts)
         self._add_counts()
-        prepared = self.engine.log.at(entry.prepared) if entry.kind is EntryKind.ROLLBACK_PREPARED else None
+        prepared = self.storage.log.at(entry.prepared) if entry.kind is EntryKind.ROLLBACK_PREPARED else None
         yield framing.finish(entry, prepared, self.options)
 
     def _pieces(self, entry: LogEntry) -> Iterator[TransactionPiece]:
@@ -435,7 +435,7 @@ class Stream:
         """Yield the rows of a table that an alteration adds to or removes from the published rows."""
         oid, lsn, last = crossing.relation.oid, int(entry.commit_lsn), None
         with self._with_context(entry.commit_lsn):
-            for plan, rows in alteration.changes(self.engine, crossing, entry.commit_lsn, entry.end_lsn):
+            for plan, rows in alteration.changes(self.storage, crossing, entry.commit_lsn, entry.end_lsn):
                 part = self._renderer.of_rows(plan, rows, now())
                 if plan is not last or not self.announcer.has_announced(oid):
                     last = plan

@@ -89,19 +89,19 @@ def _row(number: int, changes: int, sent: int, rendered: Rendered | None) -> pa.
 
 def takes(renderer: Renderer, write: TableWrite) -> bool:
     """Return whether tasks encode a write, provided that its filter can be evaluated exactly."""
-    return write.changes > renderer.reader.engine.small_batch_rows and not renderer.reader.shared.several(renderer.reader.database)
+    return write.changes > renderer.reader.storage.small_batch_rows and not renderer.reader.shared.several(renderer.reader.database)
 
 
 def encode(renderer: Renderer, plan: Published, write: TableWrite, send_time: int) -> Iterator[Rendered]:
     """Yield the published changes of a write, encoded by tasks, in ascending order of `lsn`."""
-    files = feed.WriteFiles.of(renderer.reader.engine.tables, plan.relation, write)
+    files = feed.WriteFiles.of(renderer.reader.storage.tables, plan.relation, write)
     cuts = tuple(files.cuts())
     if not plan.unfiltered:
         first = next((piece for cut in cuts[:1] for piece in files.pieces(cut)), None)
         if first is None or not gate.is_exact(decoded(first, [write]), plan):
             yield from renderer.large(plan, write, send_time)
             return
-    types, spark = registry.known(), renderer.reader.engine.spark
+    types, spark = registry.known(), renderer.reader.storage.spark
     cores = spark.sparkContext.defaultParallelism
     table_name = f"{plan.relation.schema}.{plan.relation.name}"
     description = f"encode {table_name} {write.lsn}: {write.changes:,} changes"
@@ -109,7 +109,7 @@ def encode(renderer: Renderer, plan: Published, write: TableWrite, send_time: in
         job_cuts = cuts[start : start + cores * CUTS_PER_TASK]
         task = EncodeTask(files, job_cuts, write, plan, renderer.form, send_time, types)
         numbers = spark.range(0, len(job_cuts), 1, min(cores, len(job_cuts)))
-        for batch in result_spool.encoded(numbers, task, _BLOBS, renderer.reader.engine.exchange, description):
+        for batch in result_spool.encoded(numbers, task, _BLOBS, renderer.reader.storage.exchange, description):
             yield from _received(renderer, plan, task, batch)
 
 

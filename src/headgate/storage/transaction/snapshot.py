@@ -1,7 +1,7 @@
 """The committed states of tables that a transaction reads: those at the begin of its statement, or at its own begin.
 
 Made by `transaction`. Under READ COMMITTED each statement takes a new snapshot. Under REPEATABLE READ and SERIALIZABLE it is fixed once.
-A snapshot is the engine's mapping of visible states at one LSN. It costs a reference and reads no table.
+A snapshot is the mapping of visible states (`Tables`) at one LSN. It costs a reference and reads no table.
 """
 
 from __future__ import annotations
