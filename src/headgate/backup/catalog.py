@@ -15,22 +15,22 @@ from headgate.backup import tables, target
 from headgate.catalog.catalog import Catalog
 from headgate.catalog.physical import run
 from headgate.lsn import Lsn
-from headgate.storage.engine import Engine
 from headgate.storage.transaction import log
+from headgate.storage.transaction.storage import Storage
 
 NAME = "catalog.duckdb"
 PREPARED = "pg_twophase"
 
 
-def of_running(engine: Engine, data_dir: Path, folder: Path) -> Lsn:
+def of_running(storage: Storage, data_dir: Path, folder: Path) -> Lsn:
     """Copy the catalog of a running node, and the files that ROLLBACK PREPARED removes at once. Return the LSN of the copy."""
-    with engine.catalog.without_checkpoints():
-        with engine.commit_lock:
+    with storage.catalog.without_checkpoints():
+        with storage.commit_lock:
             _frames(data_dir, folder)
-            end = engine.log.end
+            end = storage.log.end
             _file(data_dir, folder, f"{NAME}.wal")
             _frames(data_dir, folder)  # those that were added since; those that were removed had no row
-            tables.of_prepared(engine.folders, folder, engine.catalog)
+            tables.of_prepared(storage.folders, folder, storage.catalog)
         _file(data_dir, folder, NAME)
     return end
 

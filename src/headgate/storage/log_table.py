@@ -40,10 +40,10 @@ from headgate.storage.delta import compaction, delta_checkpoint, delta_log, fsyn
 from headgate.storage.delta.delta_table import DeltaTable
 from headgate.storage.delta.file_action import Action
 from headgate.storage.delta.table_state import TableState
-from headgate.storage.engine import Engine
 from headgate.storage.location import data_location
 from headgate.storage.spark.failure import used_up
 from headgate.storage.transaction.log import POSTGRES_EPOCH
+from headgate.storage.transaction.storage import Storage
 from headgate.supervision import Supervised
 
 _log = logging.getLogger("headgate.storage")
@@ -69,16 +69,16 @@ _ROWS = (
 
 
 class LogTable(Supervised):
-    """The log table of one engine, and its thread. One thread at a time calls `catch_up`."""
+    """The log table of a node, and its thread. One thread at a time calls `catch_up`."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, storage: Storage) -> None:
         super().__init__("log table", self._follow, patience=30)
-        self._engine = engine
-        self._table = DeltaTable(engine.delta, inventory.log_table(engine.base))
+        self._storage = storage
+        self._table = DeltaTable(storage.delta, inventory.log_table(storage.base))
         self._state: TableState | None = None
         self._has_looked = False
         """Whether files that a killed process, or a failed attempt, left have been looked for."""
-        self._anew = engine.settings.get(lost_commits.SETTING, "off") == "on"
+        self._anew = storage.settings.get(lost_commits.SETTING, "off") == "on"
         """Whether the table may have rows of commits that were given up."""
         self._names: _Names | None = None
         self._there: set[str] = set()
@@ -95,19 +95,19 @@ class LogTable(Supervised):
     def stop(self) -> None:
         """Write the committed entries, and end the thread."""
         self.stopping.set()
-        self._engine.log.wake()
+        self._storage.log.wake()
         super().stop()
 
     def _follow(self) -> None:
         pause = PAUSE
         while not self.stopping.is_set():
-            if self._engine.log.wait(self.written, 1.0):
+            if self._storage.log.wait(self.written, 1.0):
                 self.stopping.wait(pause)
                 pause = PAUSE if self._attempt() else min(2 * pause, LONGEST_PAUSE)
 
     def _attempt(self) -> bool:
         """Catch up. Return False if a resource (disk, handles, memory) is exhausted, or the data location is gone; it is retried later."""
-        if self._engine.is_location_gone:  # the table watch reports it; a write would create the folder again
+        if self._storage.is_location_gone:  # the table watch reports it; a write would create the folder again
             self._state = None
             return False
         try:
@@ -118,9 +118,9 @@ class LogTable(Supervised):
             if exhausted is None:
                 raise
             _log.warning("could not write the table of the transaction log, it is tried again: %s", exhausted.message)
-            self._engine.obstacles.note("writing", "table of the transaction log", exhausted.message)
+            self._storage.obstacles.note("writing", "table of the transaction log", exhausted.message)
             return False
-        self._engine.obstacles.clear("writing", "table of the transaction log")
+        self._storage.obstacles.clear("writing", "table of the transaction log")
         return True
 
     def catch_up(self) -> None:
@@ -146,7 +146,7 @@ class LogTable(Supervised):
                 state = self._table.state()
                 self.written = max((_last(add) for add in state.files.values()), default=Lsn(0))
                 self._there = self._last_rows(state)
-                if self.written <= self._engine.log.end:
+                if self.written <= self._storage.log.end:
                     return state
         except (PostgresError, OSError) as error:
             if used_up(error) is not None:
@@ -175,10 +175,10 @@ class LogTable(Supervised):
 
     def _rows(self) -> tuple[Lsn, pa.Table]:
         """Return the rows of the versions committed since `written`, and the end of the log."""
-        engine = self._engine
-        with engine.commit_lock:
-            end, definitions, visible = engine.log.end, engine.running.definitions, engine.tables.visible
-        with contextlib.closing(engine.catalog.cursor()) as cursor:
+        storage = self._storage
+        with storage.commit_lock:
+            end, definitions, visible = storage.log.end, storage.running.definitions, storage.tables.visible
+        with contextlib.closing(storage.catalog.cursor()) as cursor:
             versions = cursor.execute(_ROWS, [int(self.written), int(end)]).fetchall()
             if self._names is None or self._names.definitions != definitions:
                 self._names = _Names(cursor, definitions)
@@ -189,18 +189,18 @@ class LogTable(Supervised):
                 if temporary:
                     continue
                 moment = None if committed is None else committed + POSTGRES_EPOCH * 1_000_000
-                path = engine.folders.name((database, relation))
+                path = storage.folders.name((database, relation))
                 row = (lsn, str(Lsn(lsn)), origin, names.database(database), schema, name, path, moment)
                 _append(columns, *row, None if dropped else version)
                 (self._there.discard if dropped else self._there.add)(row[6])
             # the catalog removes dropped tables at once, unless a slot needs them
-            for path in sorted(self._there - set(map(engine.folders.name, visible))):
+            for path in sorted(self._there - set(map(storage.folders.name, visible))):
                 _append(columns, int(end), str(end), None, None, None, None, path, time.time_ns() // 1000, None)
                 self._there.discard(path)
         return end, pa.table(columns, schema=_ARROW)
 
     def _commit(self, state: TableState, actions: list[Action]) -> TableState:
-        if self._engine.durable:
+        if self._storage.durable:
             fsync.sync_files(self._table.path, actions)
         return self._table.commit_version(state, actions, _MARK)
 
@@ -221,7 +221,7 @@ class LogTable(Supervised):
             state = self._commit(state, compaction.rewrite(self._table, state, chosen).actions())
         path = self._table.path
         if state.version // delta_checkpoint.EVERY > before // delta_checkpoint.EVERY:
-            delta_checkpoint.write(self._table, state.version, durable=self._engine.durable)
+            delta_checkpoint.write(self._table, state.version, durable=self._storage.durable)
             first = min(delta_log.versions(path), default=0)
             upto = delta_checkpoint.newest(path, max(state.version - KEPT_VERSIONS, 0))
             if upto > first:

@@ -32,8 +32,8 @@ from headgate.sql import grammar
 from headgate.sql.names import quote_ident
 from headgate.sql.parser import ParseNode, parse
 from headgate.storage import feed
-from headgate.storage.engine import Engine
 from headgate.storage.transaction.log import LogEntry, TableWrite
+from headgate.storage.transaction.storage import Storage
 from headgate.types import buffers
 from headgate.types.registry import BPCHAR
 from headgate.types.text import text
@@ -160,11 +160,11 @@ def _true(cell: Cell) -> bool | None:
 
 
 # ---- what has touched it ---------------------------------------------------------------------------------------------
-def last_touch(engine: Engine, leaves: Sequence[Relation], values: Mapping[str, Cell], check: Callable[[], None]) -> LogEntry | str:
+def last_touch(storage: Storage, leaves: Sequence[Relation], values: Mapping[str, Cell], check: Callable[[], None]) -> LogEntry | str:
     """Return the newest entry that changed the row with these values, or the reason why none is known. `check` may raise."""
     by_oid = {leaf.oid: leaf for leaf in leaves}
     database = leaves[0].database if leaves else 0
-    entries, count = engine.log.of_relations(database, list(by_oid), LOOKED), 0
+    entries, count = storage.log.of_relations(database, list(by_oid), LOOKED), 0
     for entry in entries:
         check()
         count += 1
@@ -173,7 +173,7 @@ def last_touch(engine: Engine, leaves: Sequence[Relation], values: Mapping[str, 
             if leaf is None:
                 continue
             try:
-                if write.kind == "truncate" or _touches(engine, leaf, write, values):
+                if write.kind == "truncate" or _touches(storage, leaf, write, values):
                     return entry
             except PostgresError as error:
                 if error.sqlstate != "58P01":
@@ -184,10 +184,10 @@ def last_touch(engine: Engine, leaves: Sequence[Relation], values: Mapping[str, 
     return "its entry of the log was removed, because no slot needs it"
 
 
-def _touches(engine: Engine, relation: Relation, write: TableWrite, values: Mapping[str, Cell]) -> bool:
+def _touches(storage: Storage, relation: Relation, write: TableWrite, values: Mapping[str, Cell]) -> bool:
     columns = tuple(column for name in values if (column := relation.column(name)) is not None)
     narrow = replace(relation, all_columns=columns)
-    return any(_holds(piece, columns, values) for piece in feed.pieces(engine.tables, narrow, write))
+    return any(_holds(piece, columns, values) for piece in feed.pieces(storage.tables, narrow, write))
 
 
 def _holds(piece: pa.Table, columns: Sequence[Column], values: Mapping[str, Cell]) -> bool:

@@ -50,7 +50,7 @@ def _check(session: ClientSession, gid: str) -> None:
     limit = session.node.settings.integer("max_prepared_transactions")
     if limit and any(xact.gid == gid for xact in session.node.engine.prepared.all()):
         raise PostgresError("42710", f'transaction identifier "{gid}" is already in use')
-    check_room(limit, held(session.node.catalog, session.node.engine))
+    check_room(limit, held(session.node.catalog, session.node.engine.prepared))
 
 
 def commit(session: ClientSession, node: pb.TransactionStmt) -> str:

@@ -36,10 +36,9 @@ from headgate.lsn import INVALID, Lsn
 from headgate.pgoutput import message as m
 from headgate.pgoutput.codec import write
 from headgate.pgoutput.outline import scan, starts_of
-from headgate.storage.engine import Engine
 from headgate.storage.lock import Patience
 from headgate.storage.transaction.log import now
-from headgate.storage.transaction.prepared import check_room
+from headgate.storage.transaction.prepared import PreparedTransactions, check_room
 from headgate.subscriber.apply.apply import Applier
 from headgate.subscriber.apply.evolution import Follower
 from headgate.subscriber.apply.stream import AppliedStream
@@ -73,10 +72,10 @@ def all_prepared(cursor: Cursor) -> list[PreparedTransaction]:
     return [PreparedTransaction(*row) for row in transactions]
 
 
-def held(catalog: Catalog, engine: Engine) -> int:
+def held(catalog: Catalog, prepared: PreparedTransactions) -> int:
     """Return the number of prepared transactions of a node: those of its subscriptions and its own."""
     with contextlib.closing(catalog.cursor()) as cursor:
-        return len(all_prepared(cursor)) + len(engine.prepared.all())
+        return len(all_prepared(cursor)) + len(prepared.all())
 
 
 def is_held(catalog: Catalog, gid: str) -> bool:
@@ -190,7 +189,7 @@ class ReceivedPrepared:
             self.applier.check(segment)
         gid = self._gid(mark.xid)
         if not is_held(worker.catalog, gid):
-            check_room(worker.settings.integer("max_prepared_transactions"), held(worker.catalog, worker.engine))
+            check_room(worker.settings.integer("max_prepared_transactions"), held(worker.catalog, worker.engine.prepared))
         self.applier.learn(segment)
         self._write(gid, segment, skipped=skipped)
         subscription, xid = worker.subscription, worker.engine.log.next_xid()
