@@ -25,6 +25,7 @@ from headgate.storage.delta import compaction, delta_log, fsync, parquet
 from headgate.storage.delta.commit_mark import transaction_mark
 from headgate.storage.engine import Engine
 from headgate.storage.location import data_location
+from headgate.storage.statistics import TableCounts
 from headgate.storage.transaction import foreign_writer
 from headgate.storage.transaction.log import TransactionLog
 from headgate.types import registry
@@ -47,12 +48,14 @@ def changes(engine: Engine, lsn: Lsn) -> list[tuple[str, int]]:
 
 def test_foreign_version_is_adopted_once(engine: Engine) -> None:
     made(engine, A, (1, "x"))
-    start = engine.log.end
+    start, key = engine.log.end, (DATABASE, A.oid)
+    before = engine.statistics.of_table(key)
     foreign_append(engine, (2, "y\u2028"), (3, "z\x85"))
     for _ in range(2):
         engine.foreign.look()
         assert contents(engine, A) == [(1, "x"), (2, "y\u2028"), (3, "z\x85")]
         assert changes(engine, start) == [("write", 2)]
+        assert engine.statistics.of_table(key) == before + TableCounts(inserted=2)
 
 
 def test_foreign_version_in_the_same_tick_of_the_clock_as_the_last_look_is_adopted(engine: Engine) -> None:
