@@ -73,6 +73,25 @@ def test_prepared_transaction_of_a_subscription_can_be_finished_by_hand(publishe
         publisher.sql(f"ROLLBACK PREPARED '{publisher.name}_{number}'")
 
 
+def test_rows_around_a_prepared_transaction_have_the_columns_that_the_publisher_described(publisher, subscriber) -> None:
+    tables = "CREATE TABLE t(id int PRIMARY KEY, b text, c text); CREATE TABLE renamed(id int, b text, c text)"
+    publisher.sql(f"{tables}; CREATE PUBLICATION p FOR TABLE t (id, b); CREATE PUBLICATION r FOR TABLE renamed")
+    subscriber.sql(tables)
+    subscriber.sql(publisher.subscription("two_phase = true", publication="p, r"))
+    enabled(subscriber)
+    gid = f"{publisher.name}_g"
+    publisher.sql(f"""INSERT INTO t VALUES (1, 'b', 'c'); INSERT INTO renamed VALUES (1, 'b', 'c');
+                      BEGIN; INSERT INTO t VALUES (2, 'b', 'c'); INSERT INTO renamed VALUES (2, 'b', 'c');
+                      ALTER TABLE renamed RENAME b TO x; ALTER TABLE renamed RENAME c TO b; ALTER TABLE renamed RENAME x TO c;
+                      INSERT INTO renamed VALUES (3, 'c', 'b'); PREPARE TRANSACTION '{gid}'""")
+    publisher.sql("ALTER PUBLICATION p SET TABLE t (id, c); INSERT INTO t VALUES (3, 'b', 'c')")
+    publisher.wait_confirmed()
+    publisher.sql(f"COMMIT PREPARED '{gid}'; INSERT INTO t VALUES (4, 'b', 'c')")
+    publisher.wait_confirmed()
+    assert subscriber.sql("SELECT * FROM t ORDER BY id") == "1|b|\n2|b|\n3||c\n4||c"
+    assert subscriber.sql("SELECT * FROM renamed ORDER BY id") == "1|b|c\n2|b|c\n3|b|c"
+
+
 def test_prepared_transaction_is_busy_while_a_session_waits_to_commit_it(publisher, subscriber) -> None:
     publisher.sql("CREATE TABLE t(id int); CREATE PUBLICATION p FOR TABLE t")
     subscriber.sql("CREATE TABLE t(id int)")

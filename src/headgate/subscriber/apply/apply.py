@@ -227,7 +227,8 @@ class Applier:
     def _account_for(self, batch: Batch, writer: TableWriter, counters: Counters, *, has_written: bool) -> None:
         """Deliver the notifications of an applied segment, and count it."""
         segment = batch.segment
-        self.learn(segment)
+        if segment.mark is None:  # the descriptions in a prepared transaction were stored at its PREPARE, and may be outdated now
+            self.learn(segment)
         writer.notify()
         self.left_out(batch.left_out)
         counters.transactions, counters.bytes, counters.batches = len(segment.transactions), segment.size, int(has_written)

@@ -190,8 +190,8 @@ class ReceivedPrepared:
         gid = self._gid(mark.xid)
         if not is_held(worker.catalog, gid):
             check_room(worker.settings.integer("max_prepared_transactions"), held(worker.catalog, worker.engine.prepared))
-        self.applier.learn(segment)
         self._write(gid, segment, skipped=skipped)
+        self.applier.learn(segment)
         subscription, xid = worker.subscription, worker.engine.log.next_xid()
         end = worker.engine.log.end
 
@@ -207,7 +207,7 @@ class ReceivedPrepared:
         worker.catalog.change(keep, Step.PREPARED)
 
     def _write(self, gid: str, segment: Segment, *, skipped: bool) -> None:
-        """Write the descriptions of the changed relations and the frames to durable files."""
+        """Write the descriptions of the changed relations, as of the start of the transaction, and the frames to durable files."""
         self.folder.mkdir(exist_ok=True)
         needed = segment.touched | {oid for _, _, message in segment.others if isinstance(message, m.Truncate) for oid in message.relations}
         known = [] if skipped else [relation for oid, relation in self.applier.relations.items() if oid in needed]
