@@ -181,12 +181,25 @@ class SyncWorker(Worker):
         copied.add(counters)
         return position
 
+    def _check_not_rewritten(self, reader: PublisherConnection, published: RemoteRelation) -> None:
+        """Start the sync again if a real PostgreSQL has rewritten the table since the slot's snapshot, which then sees no rows in it.
+
+        `reader` reads under the snapshot, and has locked the table. `pg_relation_filenode` uses the current catalog.
+        """
+        if reader.is_node or reader.server_version < 120000:
+            return
+        tables = f"SELECT {published.oid} UNION ALL SELECT relid::pg_catalog.oid FROM pg_catalog.pg_partition_tree({published.oid})"
+        rewritten = f"SELECT 1 FROM pg_catalog.pg_class WHERE pg_catalog.pg_relation_filenode(oid) <> relfilenode AND oid IN ({tables})"
+        if reader.query(rewritten):
+            raise BegunAgainError(f'table "{published.schema}.{published.name}" was rewritten after the slot "{self.slot}" was created')
+
     def _follow(self, reader: PublisherConnection, published: RemoteRelation) -> None:
         """Give the table the columns that the publisher's table has under the slot's snapshot (schema_evolution).
 
         `reader` reads under the snapshot, and has locked the table. COPY uses the current names of columns. If they differ from the
         snapshot's, the sync starts again.
         """
+        self._check_not_rewritten(reader, published)
         if self.evolve is None:
             return
         tables = [PublishedTable(published.schema, published.name, tuple(column.name for column in published.columns))]
