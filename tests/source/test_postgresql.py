@@ -173,6 +173,11 @@ def test_filter_column_list_and_partition_root_hold(source: Source) -> None:
     table = [row for batch in source.connection.batches(source.options, Range(None, 0)) for row in batch.to_pylist()]
     assert sorted(row["id"] for row in table) == [8, 16]
     assert "secret" not in table[0]
+    with closing(source.connection.create_slot(dataclasses.replace(source.options, slot=f"{source.database}_snapshot"))) as snapshot:
+        source.sql("ALTER TABLE t ALTER secret TYPE bytea USING NULL")
+        with pytest.raises(RuntimeError, match=r'table "public\.t" was rewritten after the snapshot of its rows'):
+            list(source.connection.batches(source.options, Range(None, snapshot.position, snapshot.name)))
+    source.sql(f"SELECT pg_drop_replication_slot('{source.database}_snapshot')")
 
 
 def test_a_changed_definition_begins_a_range_of_its_own(source: Source) -> None:

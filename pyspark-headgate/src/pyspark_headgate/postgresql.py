@@ -213,12 +213,29 @@ class PostgresConnection(ServerConnection):
                 row = connection.execute(f"CREATE_REPLICATION_SLOT {name} TEMPORARY LOGICAL pgoutput USE_SNAPSHOT".encode()).fetchone()
                 assert row is not None
                 position = parse_lsn(row[1], "")
+            _check_not_rewritten(connection, published)
             count = 0
             with connection.cursor().copy(query) as copy:
                 for content in _pieces(iter(copy)):
                     batch = _copied(content, published.definition, schema, position, count)
                     count += batch.num_rows
                     yield batch
+
+
+def _check_not_rewritten(connection: psycopg.Connection[Any], published: PublishedTable) -> None:
+    """Lock a table. Raise RuntimeError if it was rewritten since the snapshot, which then sees no rows in it.
+
+    `pg_relation_filenode` uses the current catalog, not the snapshot's.
+    """
+    name = sql.Identifier(published.schema, published.name)
+    connection.execute(sql.SQL("SELECT 1 FROM {} LIMIT 0").format(name))
+    tables = f"SELECT {published.oid} UNION ALL SELECT relid::oid FROM pg_partition_tree({published.oid})"
+    if connection.execute(
+        f"SELECT 1 FROM pg_class WHERE pg_relation_filenode(oid) <> relfilenode AND oid IN ({tables})".encode()
+    ).fetchone():
+        raise RuntimeError(
+            f'table "{published.schema}.{published.name}" was rewritten after the snapshot of its rows. Start the query again.'
+        )
 
 
 def _pieces(messages: Iterator[Any]) -> Iterator[bytes]:
