@@ -57,6 +57,11 @@ def test_new_row_with_the_key_of_its_leaf_stops_the_worker(publisher, subscriber
     subscriber.sql("DELETE FROM t")
     publisher.wait_confirmed()
     assert subscriber.sql("SELECT a, b FROM t") == "1|2"
+    # one leaf has no key: REPLICA IDENTITY FULL decides whether rows are found by all their columns
+    publisher.sql("""BEGIN; INSERT INTO t VALUES (2, 1), (3, 9); UPDATE t SET a = 4 WHERE a = 3; ALTER TABLE t REPLICA IDENTITY DEFAULT;
+                     INSERT INTO t VALUES (5, 1), (6, 9); COMMIT""")
+    publisher.wait_confirmed()
+    assert subscriber.sql("SELECT a, b FROM t ORDER BY a") == "1|2\n2|1\n4|9\n5|1\n6|9"
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections import abc
+from collections import Counter, abc
 from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -55,6 +55,8 @@ PART_SIZE = 64 << 20
 """The number of bytes of a segment that are decoded at a time."""
 
 Frame = tuple[Relation, tuple[int, ...] | None, pa.Table]
+_Group = tuple[int, tuple[int, ...] | None]
+"""A changes frame: the table (oid), and the key that finds its rows. The key of a partitioned table depends on what the publisher sends."""
 Truncated = list[tuple[int, Mapping, pa.Table]]
 """The frames of TRUNCATEs, with their sequence numbers and mappings."""
 
@@ -231,23 +233,25 @@ class Batch:
                 *part.read(), relations=decoding.described_before(self.descriptions, part.first_seq), first_seq=part.first_seq
             )
             commit_lsn = decoding.commit_lsns(decoding.begun_before(self.segment, part), decoded.transactions)
-            frames: dict[int, list[pa.Table]] = {}
+            frames: dict[_Group, list[pa.Table]] = {}
             for changes in decoded.changes:
                 frame = self._frame(changes, commit_lsn)
                 if frame is not None:
-                    frames.setdefault(self.mapping(changes.relation).local.oid, []).append(frame)
+                    frames.setdefault(_group_of(self.mapping(changes.relation)), []).append(frame)
             for mapping, frame in _within(part, self._truncated):
                 self._note_truncation(mapping.local, frame)
-                frames.setdefault(mapping.local.oid, []).append(frame)
-            mappings_by_table = {mapping.local.oid: mapping for mapping in self.mappings.values()}
-            whole = {oid: tables[0] if len(tables) == 1 else pa.concat_tables(tables) for oid, tables in frames.items()}
-            for oid in whole.keys() & self.emptied.keys():
-                whole[oid] = whole[oid].filter(pc.greater(whole[oid]["seq"], self.emptied[oid][1]))
-            entangled = self._entangled_tables([mappings_by_table[oid].local for oid in whole])
-            self.is_cut = self.is_cut or bool(entangled)
-            runs = row_triggers.runs({oid: whole.pop(oid) for oid in entangled})
-            for oid, frame in itertools.chain(whole.items(), runs):
-                yield mappings_by_table[oid].local, mappings_by_table[oid].key, frame
+                frames.setdefault(_group_of(mapping), []).append(frame)
+            mappings = {_group_of(mapping): mapping for mapping in self.mappings.values()}
+            whole = {group: tables[0] if len(tables) == 1 else pa.concat_tables(tables) for group, tables in frames.items()}
+            for group in [group for group in whole if group[0] in self.emptied]:
+                whole[group] = whole[group].filter(pc.greater(whole[group]["seq"], self.emptied[group[0]][1]))
+            entangled = self._entangled_tables([mappings[group].local for group in whole])
+            counts = Counter(oid for oid, _ in whole)
+            in_runs = [group for group in whole if group[0] in entangled or counts[group[0]] > 1]
+            self.is_cut = self.is_cut or bool(in_runs)
+            runs = row_triggers.runs({group: whole.pop(group) for group in in_runs})
+            for group, frame in itertools.chain(whole.items(), runs):
+                yield mappings[group].local, mappings[group].key, frame
 
     def _entangled_tables(self, tables: Sequence[Relation]) -> set[int]:
         """Return the tables whose changes must be applied in the order of the stream, because triggers of one use another."""
@@ -435,6 +439,11 @@ class Batch:
             elif isinstance(message, m.Truncate):
                 txn = int(np.searchsorted(begins, seq, side="right")) - 1
                 yield decode.Truncation(txn, lsn, seq, message, tuple(known[oid] for oid in message.relations if oid in known))
+
+
+def _group_of(mapping: Mapping) -> _Group:
+    """Return the changes frame that the changes of a published relation go to."""
+    return mapping.local.oid, mapping.key
 
 
 def _can_be_read_from_history(mapping: Mapping) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +32,7 @@ MOST_TOGETHER = 10_000
 """The maximum number of changes in a part."""
 _EVENTS = {"I": triggers.INSERT, "U": triggers.UPDATE, "D": triggers.DELETE}
 Calls = Sequence[Callable[[], None]]
+Group = TypeVar("Group", bound=Hashable)
 
 
 class FiringTriggers(Protocol):
@@ -196,20 +197,21 @@ class TriggeredTable:
         return pa.StructArray.from_arrays(fields, fields=list(schema)), never_sent
 
 
-def runs(frames: Mapping[int, pa.Table]) -> Iterator[tuple[int, pa.Table]]:
-    """Yield the changes of several tables in the order of the stream, as runs of changes of one table. `frames`: by the table's oid."""
+def runs(frames: Mapping[Group, pa.Table]) -> Iterator[tuple[Group, pa.Table]]:
+    """Yield the changes in several frames in the order of the stream, as runs of changes from one frame."""
     if not frames:
         return
-    ordered = {oid: in_order(frame) for oid, frame in frames.items()}
-    oids = np.concatenate([np.full(frame.num_rows, oid, np.int64) for oid, frame in ordered.items()])
-    lsn, seq = (np.concatenate([frame[name].to_numpy() for frame in ordered.values()]) for name in ("commit_lsn", "seq"))
-    oids = oids[np.lexsort((seq, lsn))]
-    starts = [0, *(np.flatnonzero(np.diff(oids)) + 1).tolist(), len(oids)]
-    yielded = dict.fromkeys(ordered, 0)
+    ordered = [(group, in_order(frame)) for group, frame in frames.items()]
+    numbers = np.concatenate([np.full(frame.num_rows, number, np.int64) for number, (_, frame) in enumerate(ordered)])
+    lsn, seq = (np.concatenate([frame[name].to_numpy() for _, frame in ordered]) for name in ("commit_lsn", "seq"))
+    numbers = numbers[np.lexsort((seq, lsn))]
+    starts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
+    yielded = [0] * len(ordered)
     for first, end in itertools.pairwise(starts):
-        oid, count = int(oids[first]), end - first
-        yield oid, ordered[oid].slice(yielded[oid], count)
-        yielded[oid] += count
+        number, count = int(numbers[first]), end - first
+        group, frame = ordered[number]
+        yield group, frame.slice(yielded[number], count)
+        yielded[number] += count
 
 
 def _with_new(frame: pa.Table, rows: pa.Table) -> pa.Table:
