@@ -82,8 +82,8 @@ class Analyser:
         """
         raise NotImplementedError
 
-    def with_queries(self, clause: pb.WithClause, outer: Scope | None = None, *, top: bool) -> None:
-        """Analyse the queries of a WITH clause for the queries after them, and run the data-modifying ones."""
+    def with_queries(self, clause: pb.WithClause, outer: Scope | None = None, *, top: bool) -> tuple[Cte, ...]:
+        """Analyse the queries of a WITH clause for the queries after them, and run the data-modifying ones. Return them in this order."""
         raise NotImplementedError
 
     def where(self, node: pb.DeleteStmt | pb.OnConflictClause | pb.SelectStmt | pb.UpdateStmt, scope: Scope) -> Expression | None:

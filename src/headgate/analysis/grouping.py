@@ -15,7 +15,18 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.analysis import ordering
 from headgate.analysis.analyser import Analyser
-from headgate.analysis.query import FromItem, Grouped, GroupingClause, SelectItem, Sort, rewritten_sublink
+from headgate.analysis.query import (
+    AliasItem,
+    CteItem,
+    FromItem,
+    FunctionItem,
+    Grouped,
+    GroupingClause,
+    JoinItem,
+    SelectItem,
+    Sort,
+    rewritten_sublink,
+)
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import rewriting
 from headgate.expression.binding import binder
@@ -112,9 +123,25 @@ def read(
     targets = [replace(target, expression=groups.over_groups(target.expression)) for target in targets]
     sorts = [replace(sort_item, expression=groups.over_groups(sort_item.expression)) for sort_item in sorts]
     over_groups = None if having is None else groups.over_groups(having)
+    if groups.aggregates and _reads_working_table(source):
+        message = "aggregate functions are not allowed in a recursive query's recursive term"
+        raise PostgresError("42P19", message, location=next(iter(groups.aggregates)).location)
     sets = tuple(map(tuple, groups.sets))
     grouped = Grouped(clause, node.group_distinct, sets, groups.items, groups.masks, groups.aggregates, groups.dependent, over_groups)
     return GroupedQuery(grouped, targets, sorts)
+
+
+def _reads_working_table(item: FromItem) -> bool:
+    """Return whether a FROM clause has the working table of WITH RECURSIVE at its own level."""
+    match item:
+        case CteItem(cte=cte):
+            return cte.is_working_table
+        case JoinItem(left=left, right=right):
+            return _reads_working_table(left) or _reads_working_table(right)
+        case AliasItem(item=inner) | FunctionItem(left=FromItem() as inner):
+            return _reads_working_table(inner)
+        case _:
+            return False
 
 
 def _has_aggregate(expression: Expression) -> bool:

@@ -293,6 +293,10 @@ class Cte:
     rows: Any = None
     materialized: bool | None = None
 
+    @property
+    def is_working_table(self) -> bool:
+        return self.columns is not None and self.query is None and self.rows is None
+
 
 @dataclass(frozen=True)
 class Recursion:

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from postgast import pg_query_pb2 as pb
 
-from headgate.analysis import from_clause, grouping, ordering, row_locking, row_width, select_list
+from headgate.analysis import from_clause, grouping, ordering, recursive_reference, row_locking, row_width, select_list
 from headgate.analysis.analyser import Analyser
 from headgate.analysis.query import (
     Cte,
@@ -29,14 +29,13 @@ from headgate.analysis.query import (
 )
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder, window
-from headgate.expression.binding.coercion import coerce, resolve_unknown
-from headgate.expression.binding.coercion_pathway import Reach
+from headgate.expression.binding.coercion import resolve_unknown
 from headgate.expression.binding.scope import OuterAggregates, Scope
 from headgate.expression.location import location_of
 from headgate.expression.node import Expression, TypeRef
 from headgate.sql import command_tag
 from headgate.sql import names as identifiers
-from headgate.sql.parser import ParseNode, unwrap, walk
+from headgate.sql.parser import ParseNode, unwrap
 
 _MATERIALIZED = {pb.CTEMaterializeAlways: True, pb.CTEMaterializeNever: False}
 
@@ -49,8 +48,7 @@ class QueryAnalyser(Analyser):
     ) -> Query:
         if node.HasField("with_clause"):
             inner = self.nested()
-            inner.with_queries(node.with_clause, outer, top=top)
-            ctes = tuple(inner.ctes[unwrap(item).ctename] for item in node.with_clause.ctes)
+            ctes = inner.with_queries(node.with_clause, outer, top=top)
             return replace(inner._select(node, outer, types, locks), ctes=ctes, recursive=node.with_clause.recursive)
         return self._select(node, outer, types, locks)
 
@@ -67,9 +65,9 @@ class QueryAnalyser(Analyser):
             return self._values(node, outer)
         return self._plain(node, outer, types, own_locks)
 
-    def with_queries(self, clause: pb.WithClause, outer: Scope | None = None, *, top: bool) -> None:
-        for item in clause.ctes:
-            cte = unwrap(item)
+    def with_queries(self, clause: pb.WithClause, outer: Scope | None = None, *, top: bool) -> tuple[Cte, ...]:
+        ordered = []
+        for cte, is_recursive in recursive_reference.in_order(clause):
             query = unwrap(cte.ctequery)
             if query.DESCRIPTOR.name != "SelectStmt":
                 if not top:
@@ -78,20 +76,19 @@ class QueryAnalyser(Analyser):
                 columns, rows = self.names.modify(self, query)
                 named_columns = None if columns is None else _named(cte, columns)
                 self.ctes[cte.ctename] = Cte(cte.ctename, named_columns, rows=rows)
-            elif clause.recursive and mentions(query, cte.ctename):
+            elif is_recursive:
                 self.ctes[cte.ctename] = self._recursive(cte, query, outer)
             else:
                 analysed = self.select(query, outer)
                 self.ctes[cte.ctename] = Cte(
                     cte.ctename, _named(cte, analysed.columns), analysed, materialized=_MATERIALIZED.get(cte.ctematerialized)
                 )
+            ordered.append(self.ctes[cte.ctename])
+        return tuple(ordered)
 
     def _recursive(self, cte: ParseNode, query: ParseNode, outer: Scope | None) -> Cte:
-        if query.op != pb.SETOP_UNION:
-            message = f'recursive query "{cte.ctename}" does not have the form non-recursive-term UNION [ALL] recursive-term'
-            raise PostgresError("42P19", message, location=cte.location)
-        if query.sort_clause or query.HasField("limit_count") or query.HasField("limit_offset"):
-            raise not_supported("ORDER BY, OFFSET and LIMIT in a recursive query are not implemented", location=cte.location)
+        if query.HasField("with_clause"):
+            raise not_supported("WITH before the first term of a recursive query is not supported", location=cte.location)
         first = self.select(query.larg, outer)
         if not query.all:
             _require_equality(first.columns)
@@ -100,22 +97,24 @@ class QueryAnalyser(Analyser):
         working = inner.ctes[cte.ctename] = Cte(cte.ctename, columns)
         term = inner.select(query.rarg, outer)
         row_width.require_equal_sides(query, columns, term.columns)
-        recursion = Recursion(working, term, self._like_first(cte, term.columns, columns), query.all)
+        recursion = Recursion(working, term, self._like_first(cte, first, term, columns), query.all)
         return Cte(cte.ctename, columns, first, recursion, materialized=_MATERIALIZED.get(cte.ctematerialized))
 
-    def _like_first(self, cte: ParseNode, ours: Sequence[PlanColumn], columns: Sequence[PlanColumn]) -> tuple[Expression, ...]:
+    def _like_first(self, cte: ParseNode, first: Query, term: Query, columns: Sequence[PlanColumn]) -> tuple[Expression, ...]:
         """Return the columns of the recursive term in the types of the first term. Raise 42804 if a type would have to change."""
         values = []
-        for place, (one, target) in enumerate(zip(ours, columns, strict=True), 1):
-            value = coerce(reference(one), target.type, Reach.IMPLICIT, self.context)
-            if value is None or (value.type.oid, one.type.oid) != (target.type.oid, target.type.oid):
+        for place, column in enumerate(columns):
+            own = _output(first, place)
+            [_, value], kind = binder.unify([own, _output(term, place)], "UNION", self.context)
+            if (kind.oid, kind.typmod) != (column.type.oid, column.type.typmod):
                 shown = self.context.types.format_type
-                first_type, own_type = shown(target.type.oid, target.type.typmod), shown(one.type.oid, one.type.typmod)
+                first_type, common_type = shown(column.type.oid, column.type.typmod), shown(kind.oid, kind.typmod)
                 raise PostgresError(
                     "42804",
-                    f'recursive query "{cte.ctename}" column {place} has type {first_type} in non-recursive term'
-                    f" but type {own_type} overall",
+                    f'recursive query "{cte.ctename}" column {place + 1} has type {first_type} in non-recursive term'
+                    f" but type {common_type} overall",
                     hint="Cast the output of the non-recursive term to the correct type.",
+                    location=location_of(own),
                 )
             values.append(value)
         return tuple(values)
@@ -217,8 +216,3 @@ def _named(cte: pb.CommonTableExpr, columns: Sequence[PlanColumn]) -> tuple[Plan
             location=cte.location,
         )
     return tuple(renamed(columns, aliases))
-
-
-def mentions(query: ParseNode, name: str) -> bool:
-    """Return whether a query of WITH RECURSIVE references a WITH query."""
-    return any(node.DESCRIPTOR.name == "RangeVar" and node.relname == name and not node.schemaname for node in walk(query))

@@ -174,6 +174,14 @@ def kind(node: ParseNode) -> str:
     return "" if inner is None else str(inner.DESCRIPTOR.name)
 
 
+def children(node: ParseNode) -> Iterator[tuple[str, Message]]:
+    """Yield the (unwrapped) messages directly below an (unwrapped) node, each with the name of its field."""
+    for field, value in node.ListFields():
+        if field.message_type is not None:
+            for child in value if field.is_repeated else [value]:
+                yield field.name, unwrap(child)
+
+
 def walk(node: ParseNode) -> Iterator[Message]:
     """Yield all messages in a tree, parents first, without the `Node` shells.
 
