@@ -21,3 +21,13 @@ INSERT INTO cycled SELECT i FROM generate_series(1, 8) i; INSERT INTO cycled VAL
 SELECT nextval('q'); DISCARD ALL; SELECT lastval();
 CREATE TEMP TABLE kept (a int); CREATE TEMP SEQUENCE kept_too; DISCARD TEMP; SELECT * FROM kept; SELECT nextval('kept_too');
 CREATE TEMP TABLE kept (a int); INSERT INTO kept VALUES (1); SELECT * FROM kept; BEGIN; DISCARD TEMP; ROLLBACK; SELECT * FROM kept; DISCARD ALL; SELECT * FROM kept;
+-- currval and lastval return the number of their own row
+CREATE SEQUENCE own;
+CREATE TABLE own_numbers (x integer DEFAULT nextval('own'), y text, z integer DEFAULT -currval('own'));
+INSERT INTO own_numbers (y) VALUES ('values'), ('values');
+INSERT INTO own_numbers (y) SELECT 'select' FROM generate_series(1, 2);
+INSERT INTO own_numbers VALUES (nextval('own'), 'called', currval('own')), (nextval('own'), 'called', lastval());
+INSERT INTO own_numbers (x, z) VALUES (DEFAULT, DEFAULT), (0, DEFAULT), (DEFAULT, currval('own'));
+INSERT INTO own_numbers (z) VALUES (currval('own')); INSERT INTO own_numbers (z, x) VALUES (lastval(), DEFAULT);
+INSERT INTO own_numbers (y, z) VALUES ('list', currval('own')), ('list', currval('own'));
+SELECT * FROM own_numbers ORDER BY x;

@@ -42,12 +42,13 @@ from headgate.expression.binding.part_assignment import Target
 from headgate.expression.binding.scope import EMPTY
 from headgate.expression.implementation.implementation import NotColumnwise
 from headgate.expression.node import Const, Expression, FuncExpr, Param, SetToDefault, TypeRef
-from headgate.sql.parser import ParseNode, beginning, unwrap, walk
+from headgate.sql.parser import ParseNode, beginning, kind, unwrap, walk
 from headgate.types import buffers
 from headgate.types.registry import FIRST_USER_OID
 from headgate.types.resultset import ResultSet
 from headgate.types.storage import NO_COLUMN, arrow_type
 
+_WITHOUT_CALLS = {"A_Const", "ParamRef", "SetToDefault"}
 _INSTEAD = {"insert into": triggers.INSERT, "copy to": triggers.INSERT, "update": triggers.UPDATE, "delete from": triggers.DELETE}
 """The events whose INSTEAD OF triggers do what a command wants to do with a view."""
 
@@ -296,10 +297,13 @@ def _values(
     _permit(planner, writer.relation, columns[: len(lists[0])])
     if len(lists) == 1 and any(_expands(item, planner) for item in lists[0]):
         return _expand(lists[0], node, planner, writer, columns)
-    arrays: dict[str, pa.Array] = {}
     targets: dict[Column, list[int]] = {}
     for place, column in enumerate(columns[: len(lists[0])]):
         targets.setdefault(column, []).append(place)
+    called = [[item for item in row if kind(item) not in _WITHOUT_CALLS] for row in lists]
+    if next_value.needs_order(called, (column.default for column in writer.relation.columns)):
+        return pa.concat_tables([_row_in_order(row, targets, node, planner, writer, is_alone=len(lists) == 1) for row in lists])
+    arrays: dict[str, pa.Array] = {}
     for column, places in targets.items():
         with storage_error.entering(writer.relation.name, column.name):
             values = _column_of_values(lists, places, node, planner, writer, column)
@@ -307,6 +311,28 @@ def _values(
             arrays[column.name] = values
     rows = pa.table(arrays) if arrays else pa.table({NO_COLUMN: pa.array([True] * len(lists), pa.bool_())})
     return writer.completed(rows)
+
+
+def _row_in_order(
+    row: Sequence[pb.Node],
+    targets: Mapping[Column, Sequence[int]],
+    node: pb.InsertStmt,
+    planner: QueryPlanner,
+    writer: NewRows,
+    *,
+    is_alone: bool,
+) -> pa.Table:
+    """Return a row of VALUES, evaluated in PostgreSQL's order.
+
+    A row that `is_alone` is evaluated in the order of the table's columns. Otherwise the list comes first, then the defaults of the other
+    columns.
+    """
+    columns, arrays = writer.relation.columns, dict[str, pa.Array]()
+    for column in columns if is_alone else dict.fromkeys([*targets, *columns]):
+        with storage_error.entering(writer.relation.name, column.name):
+            values = _column_of_values([row], targets[column], node, planner, writer, column) if column in targets else None
+        arrays[column.name] = writer.default(column, 1) if values is None else values
+    return pa.table({column.name: arrays[column.name] for column in columns})
 
 
 def _expands(item: ParseNode, planner: QueryPlanner) -> bool:

@@ -78,6 +78,8 @@ class NewRows:
         self.firing = of_statement(planner, relation) if fires else None
         self.count = 0
         """The number of rows that were added."""
+        self._earlier: dict[int, Numbers] = {}
+        """The last sequence numbers that the defaults of these rows got, for currval in a default (`next_value.taken`)."""
         self._later = False
         self._kept = ExitStack()
 
@@ -88,7 +90,11 @@ class NewRows:
     # ---- defaults --------------------------------------------------------------------------------------------
 
     def default(self, column: Column, rows: int) -> pa.Array:
-        """Return `rows` default values of a column."""
+        """Return `rows` default values of a column, for rows that get no others."""
+        self._earlier.clear()
+        return self._default(column, rows)
+
+    def _default(self, column: Column, rows: int) -> pa.Array:
         kind = arrow_type(column.type_oid, column.typmod)
         numbers = self._numbers(column, rows)
         if numbers is not None:
@@ -112,12 +118,12 @@ class NewRows:
         if column.identity:
             owned = sequences.of_column(self.transaction.cursor, self.relation.database, self.relation.oid, column.attnum)
             assert owned is not None
-            return next_value.of_sequence(owned, session, self.transaction, rows)
-        return None if name is None else next_value.of_name(name, session, self.transaction, rows)
+            return next_value.of_sequence(owned, session, self.transaction, rows, self._earlier)
+        return None if name is None else next_value.of_name(name, session, self.transaction, rows, self._earlier)
 
     def _number_rows(self, default: Expression, rows: int) -> pa.Array:
         """Return the values of a default that calls nextval, with a separate number for each row."""
-        expression, numbers = next_value.taken(default, self.planner.session, self.transaction, rows)
+        expression, numbers = next_value.taken(default, self.planner.session, self.transaction, self._earlier, rows)
         table = pa.table(
             [column_numbers.array(rows) for column_numbers in numbers], names=[column_numbers.key for column_numbers in numbers]
         )
@@ -132,9 +138,10 @@ class NewRows:
         If a column of a frame uses sequence numbers, Spark persists the counted rows until `close`.
         """
         present = set(row_set.names(rows))
+        self._earlier.clear()
         if isinstance(rows, pa.Table):
             values = {
-                column.name: rows.column(column.name) if column.name in present else self.default(column, rows.num_rows)
+                column.name: rows.column(column.name) if column.name in present else self._default(column, rows.num_rows)
                 for column in self.relation.columns
             }
             return pa.table(values) if values else rows
@@ -163,7 +170,7 @@ class NewRows:
         if numbers is not None:
             return numbers.column(place), []
         assert default is not None
-        expression, number_columns = next_value.taken(default, self.planner.session, self.transaction, rows, first=others)
+        expression, number_columns = next_value.taken(default, self.planner.session, self.transaction, self._earlier, rows, first=others)
         return self.planner.column(expression), [number_column.column(place).alias(number_column.key) for number_column in number_columns]
 
     def of_leaf(self, leaf: Relation, *, fires: bool = False) -> NewRows:
@@ -357,7 +364,7 @@ class NewRows:
 class Default:
     """The DEFAULT of a column: its own, or that of its domain. Without `expression` it is NULL, or the number of an identity column.
 
-    `is_counted`: each row has separate sequence numbers.
+    `is_counted`: it depends on sequence numbers, which each row has for itself.
     """
 
     of: Column
@@ -379,4 +386,4 @@ def default_of(relation: Relation, column: Column) -> Default:
     domain_type = registry.known().find(column.type_oid) if column.default is None else None
     text = column.default if domain_type is None else domain_type.default
     expression = None if text is None else stored_expression.stored(text, relation, column)
-    return Default(column, expression, bool(column.identity) or (expression is not None and next_value.called(expression)))
+    return Default(column, expression, bool(column.identity) or (expression is not None and next_value.depends_on_calls(expression)))
