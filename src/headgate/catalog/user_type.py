@@ -357,34 +357,53 @@ def check_name(cursor: Cursor, database: int, domain: int, name: str) -> str:
     return next(candidate for candidate in candidates if candidate not in used_names)
 
 
-def add_check(cursor: Cursor, oids: Oids, database: int, domain: int, namespace_oid: int, name: str, text: str) -> None:
+def add_check(
+    cursor: Cursor, oids: Oids, database: int, domain: int, namespace_oid: int, name: str, text: str, *, validated: bool = True
+) -> None:
     """Add a CHECK to a domain. Raise 42710 for a name in use."""
-    sql = "SELECT 1 FROM hg.pg_constraint WHERE dbid = ? AND contypid = ? AND conname = ?"
-    if one(cursor, sql, [database, domain, name]):
+    if find_check(cursor, database, domain, name):
         raise PostgresError("42710", f'constraint "{name}" for domain "{registry.known().by_oid(domain).name}" already exists')
     insert(
-        cursor, "pg_constraint", dbid=database, oid=oids(), conname=name, connamespace=namespace_oid, contype="c", convalidated=True,
+        cursor, "pg_constraint", dbid=database, oid=oids(), conname=name, connamespace=namespace_oid, contype="c", convalidated=validated,
         contypid=domain, conislocal=True, conbin=text, conbinpretty=pretty(text),
     )  # fmt: skip
 
 
+def find_check(cursor: Cursor, database: int, domain: int, name: str) -> tuple[int, bool] | None:
+    """Return the oid of a domain's CHECK, and whether all values satisfy it (it is not NOT VALID). None if there is none."""
+    sql = "SELECT oid, convalidated FROM hg.pg_constraint WHERE dbid = ? AND contypid = ? AND conname = ?"
+    row = one(cursor, sql, [database, domain, name])
+    return None if row is None else (row[0], row[1])
+
+
+def change_check(cursor: Cursor, database: int, check: int, **values: object) -> None:
+    """Change columns of pg_constraint for a CHECK of a domain."""
+    update(cursor, "pg_constraint", {"dbid": database, "oid": check}, **values)
+
+
 def drop_check(cursor: Cursor, database: int, domain: int, name: str) -> bool:
     """Drop a CHECK of a domain. Return whether it existed."""
-    scope = "contypid = ? AND conname = ?"
-    check = one(cursor, f"SELECT 1 FROM hg.pg_constraint WHERE dbid = ? AND {scope}", [database, domain, name])
-    constraint.delete(cursor, database, scope, [domain, name])
+    check = find_check(cursor, database, domain, name)
+    constraint.delete(cursor, database, "contypid = ? AND conname = ?", [domain, name])
     return check is not None
 
 
 def domains_over(cursor: Cursor, database: int, types: Sequence[int]) -> list[TypeRow]:
+    """Return the domains whose base type is one of these types."""
     marks = ", ".join("?" for _ in types)
-    domains = rows(
-        cursor,
-        "SELECT oid, typname, typnamespace, typowner, typtype, typarray, typrelid, false FROM hg.pg_type"
-        f" WHERE dbid = ? AND typtype = 'd' AND typbasetype IN ({marks}) ORDER BY oid",
-        [database, *types],
-    )
-    return [TypeRow(*domain_row) for domain_row in domains]
+    return _type_rows(cursor, database, f"typtype = 'd' AND typbasetype IN ({marks})", types)
+
+
+def composites_with(cursor: Cursor, database: int, types: Sequence[int]) -> list[TypeRow]:
+    """Return the composite types that have an attribute of one of these types."""
+    relations = [relation for relation, *_ in columns_of(cursor, database, types, "c")]
+    return _type_rows(cursor, database, f"typrelid IN ({', '.join('?' for _ in relations)})", relations) if relations else []
+
+
+def _type_rows(cursor: Cursor, database: int, condition: str, parameters: Sequence[int]) -> list[TypeRow]:
+    columns = "oid, typname, typnamespace, typowner, typtype, typarray, typrelid, false"
+    found = rows(cursor, f"SELECT {columns} FROM hg.pg_type WHERE dbid = ? AND {condition} ORDER BY oid", [database, *parameters])
+    return [TypeRow(*row) for row in found]
 
 
 def _function(cursor: Cursor, name: str) -> int:

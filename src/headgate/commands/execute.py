@@ -211,6 +211,7 @@ BY_OBJECT: dict[str, tuple[str, dict[int, Action]]] = {
             pb.OBJECT_SCHEMA: schema.rename,
             pb.OBJECT_TYPE: user_type.rename,
             pb.OBJECT_DOMAIN: user_type.rename,
+            pb.OBJECT_DOMCONSTRAINT: domain.rename_check,
             pb.OBJECT_ATTRIBUTE: composite_type.rename_attribute,
             pb.OBJECT_DATABASE: database.rename,
             pb.OBJECT_ROLE: role.rename,

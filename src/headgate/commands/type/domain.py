@@ -23,7 +23,7 @@ from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.commands.table import table_definition
 from headgate.commands.type import user_type
-from headgate.errors import PostgresError, not_supported
+from headgate.errors import PostgresError, existing, not_supported
 from headgate.expression.binding import binder
 from headgate.expression.deparsing import deparse
 from headgate.expression.node import Const, TypeRef
@@ -120,51 +120,83 @@ def alter(node: pb.AlterDomainStmt, session: Session) -> CommandResult:
     """Execute ALTER DOMAIN: SET and DROP DEFAULT, SET and DROP NOT NULL, ADD, DROP and VALIDATE CONSTRAINT."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
-    domain_row = user_type.find(node.type_name, session, cursor)
-    assert domain_row is not None
-    if domain_row.kind != "d":
-        raise PostgresError("42809", f"{domain_row.name} is not a domain")
-    privilege.check_owner(cursor, context.user, domain_row.owner, "domain", domain_row.name)
-    transaction.catalog.lock_object("pg_type", domain_row.oid)
-    kind = registry.known().by_oid(domain_row.oid)
-    value = TypeRef(*registry.known().base(domain_row.oid), kind.collation)
+    domain = _find_owned(node.type_name, session, cursor)
     match node.subtype:
         case "T":
             expression_node = getattr(node, "def")
             has_default = expression_node.WhichOneof("node") is not None
-            default = _default(expression_node, value, domain_row.name, context.forms) if has_default else (None, None)
+            default = _default(expression_node, _base(domain), domain.name, context.forms) if has_default else (None, None)
             for column, text in zip(("typdefaultbin", "typdefault"), default, strict=True):
-                types.set_column(cursor, context.database, domain_row.oid, column, text)
+                types.set_column(cursor, context.database, domain.oid, column, text)
         case "N":
-            types.set_column(cursor, context.database, domain_row.oid, "typnotnull", False)
+            types.set_column(cursor, context.database, domain.oid, "typnotnull", False)
         case "O":
-            types.set_column(cursor, context.database, domain_row.oid, "typnotnull", True)
+            types.set_column(cursor, context.database, domain.oid, "typnotnull", True)
+            _check_rows(session, cursor, domain, None)
         case "C":
-            constraint = unwrap(getattr(node, "def"))
-            if constraint.contype != pb.CONSTR_CHECK:
-                raise PostgresError("42601", _REFUSED.get(constraint.contype, "unrecognized constraint subtype"))
-            oid, namespace, oids = domain_row.oid, domain_row.namespace, transaction.catalog.next_oid
-            name = constraint.conname or types.check_name(cursor, context.database, oid, domain_row.name)
-            text = _check(constraint.raw_expr, value, context.forms)
-            types.add_check(cursor, oids, context.database, oid, namespace, name, text)
+            _add_check(unwrap(getattr(node, "def")), session, cursor, domain)
+        case "V":
+            check = types.find_check(cursor, context.database, domain.oid, node.name)
+            oid, is_valid = existing(check, "42704", f'constraint "{node.name}" of domain "{domain.name}"')
+            if not is_valid:
+                _check_rows(session, cursor, domain, node.name)
+                types.change_check(cursor, context.database, oid, convalidated=True)
         case "X":
-            if not types.drop_check(cursor, context.database, domain_row.oid, node.name):
-                message = f'constraint "{node.name}" of domain "{domain_row.name}" does not exist'
+            if not types.drop_check(cursor, context.database, domain.oid, node.name):
+                message = f'constraint "{node.name}" of domain "{domain.name}" does not exist'
                 session.notices.skip(PostgresError("42704", message), allowed=node.missing_ok)
         case _:
             raise not_supported("this ALTER DOMAIN is not supported")
     user_type.changed(session)
-    if node.subtype in ("O", "C"):
-        with rendering.running(session, transaction):
-            _check_rows(session, cursor, domain_row)
     return CommandResult("ALTER DOMAIN")
 
 
-def _check_rows(session: Session, cursor: Cursor, type_row: types.TypeRow) -> None:
-    """Raise 23502 or 23514 if a column of the domain, or of a domain over it, has a value that violates the changed domain.
+def rename_check(node: pb.RenameStmt, session: Session) -> CommandResult:
+    """Execute ALTER DOMAIN … RENAME CONSTRAINT."""
+    cursor, database = session.begin_statement().cursor, session.context.database
+    domain = _find_owned(unwrap(node.object).items, session, cursor)
+    shown = registry.known().by_oid(domain.oid).plain
+    check = types.find_check(cursor, database, domain.oid, node.subname)
+    oid, _ = existing(check, "42704", f'constraint "{node.subname}" for domain {shown}')
+    if types.find_check(cursor, database, domain.oid, node.newname):
+        raise PostgresError("42710", f'constraint "{node.newname}" for domain {shown} already exists')
+    types.change_check(cursor, database, oid, conname=node.newname)
+    user_type.changed(session)
+    return CommandResult("ALTER DOMAIN")
+
+
+def _find_owned(parts: Iterable[pb.Node], session: Session, cursor: Cursor) -> types.TypeRow:
+    """Return the domain with a name, locked. Raise 42704 or 42809 if there is no such domain, 42501 if the role does not own it."""
+    domain = user_type.find(parts, session, cursor)
+    assert domain is not None
+    if domain.kind != "d":
+        raise PostgresError("42809", f"{domain.name} is not a domain")
+    privilege.check_owner(cursor, session.context.user, domain.owner, "domain", domain.name)
+    session.begin_statement().catalog.lock_object("pg_type", domain.oid)
+    return domain
+
+
+def _base(domain: types.TypeRow) -> TypeRef:
+    return TypeRef(*registry.known().base(domain.oid), registry.known().by_oid(domain.oid).collation)
+
+
+def _add_check(node: ParseNode, session: Session, cursor: Cursor, domain: types.TypeRow) -> None:
+    if node.contype != pb.CONSTR_CHECK:
+        raise PostgresError("42601", _REFUSED.get(node.contype, "unrecognized constraint subtype"))
+    database, oids = session.context.database, session.begin_statement().catalog.next_oid
+    name = node.conname or types.check_name(cursor, database, domain.oid, domain.name)
+    text = _check(node.raw_expr, _base(domain), session.context.forms)
+    types.add_check(cursor, oids, database, domain.oid, domain.namespace, name, text, validated=not node.skip_validation)
+    if not node.skip_validation:
+        _check_rows(session, cursor, domain, name)
+
+
+def _check_rows(session: Session, cursor: Cursor, type_row: types.TypeRow, check: str | None) -> None:
+    """Raise 23514 if a column of the domain, or of a domain over it, has a value that violates a CHECK, or 23502 for a NULL if it is None.
 
     Raise 0A000, as PostgreSQL does, for a column that contains values of the domain inside others, because their elements are not checked.
     """
+    user_type.changed(session)
     transaction, database = session.begin_statement(), session.context.database
     domains, containers = _uses(cursor, database, type_row)
     for oid, name, _ in types.columns_of(cursor, database, containers):
@@ -175,26 +207,31 @@ def _check_rows(session: Session, cursor: Cursor, type_row: types.TypeRow) -> No
         if relation.kind != RelationKind.TABLE:
             continue
         transaction.lock(relation, alone=True)
-        with transaction.snapshot.seeing_newest():
-            frame, column = transaction.reader.frame(relation), F.col(quoted(name))
-        if registry.known().by_oid(type_row.oid).not_null and not frame.where(column.isNull()).limit(1).isEmpty():
-            raise PostgresError("23502", f'column "{name}" of table "{relation.name}" contains null values')
-        for failed, _message in compile_domain.violations(type_row.oid, compiler.plan)(column):
-            if not frame.where(failed).limit(1).isEmpty():
-                raise PostgresError("23514", f'column "{name}" of table "{relation.name}" contains values that violate the new constraint')
+        with rendering.running(session, transaction):
+            with transaction.snapshot.seeing_newest():
+                frame, column = transaction.reader.frame(relation), F.col(quoted(name))
+            if check is None:
+                failing, sqlstate, message = [column.isNull()], "23502", "contains null values"
+            else:
+                failing = [failed for failed, _ in compile_domain.violations(type_row.oid, compiler.plan, check)(column)]
+                sqlstate, message = "23514", "contains values that violate the new constraint"
+            for failed in failing:
+                if not frame.where(failed).limit(1).isEmpty():
+                    message = f'column "{name}" of table "{relation.name}" {message}'
+                    raise PostgresError(sqlstate, message, schema=relation.schema, table=relation.name, column=name)
 
 
 def _uses(cursor: Cursor, database: int, type_row: types.TypeRow) -> tuple[list[int], list[int]]:
-    """Return the domain and the domains over it, and the types that contain their values: arrays of them, and domains over those."""
+    """Return the domain and the domains over it, and the types that contain their values: arrays, composite types, domains over those."""
     domains, containers, pending = [type_row.oid], [type_row.array], [type_row]
     while pending:
         current = pending.pop()
-        inside = current.oid in containers
         for over in types.domains_over(cursor, database, [current.oid]):
-            (containers if inside else domains).append(over.oid)
+            (containers if current.oid in containers else domains).append(over.oid)
             containers.append(over.array)
             pending.append(over)
-        for over in types.domains_over(cursor, database, [current.array]):
-            containers += [over.oid, over.array]
-            pending.append(over)
+        inside = types.domains_over(cursor, database, [current.array]) if current.array else []
+        inside += types.composites_with(cursor, database, [current.oid, current.array])
+        containers += [oid for over in inside for oid in (over.oid, over.array)]
+        pending += inside
     return domains, containers

@@ -42,22 +42,25 @@ def constrained(oid: int) -> bool:
     return domain is not None and (domain.not_null or bool(domain.checks))
 
 
-def violations(domain: int, plan: Plan) -> Callable[[Column], list[tuple[Column, Column]]]:
-    """Return, per constraint, (whether a value of the base type violates it, the error that is then raised)."""
+def violations(domain: int, plan: Plan, name: str | None = None) -> Callable[[Column], list[tuple[Column, Column]]]:
+    """Return, per constraint, (whether a value of the base type violates it, the error that is then raised).
+
+    `name`: only for the CHECK with this name.
+    """
     kind = registry.known().by_oid(domain)
     context = BindContext(types=registry.known().anywhere(), stored=True)
     base = TypeRef(*registry.known().base(domain), kind.collation)
     checks: list[tuple[str, Make]] = []
-    for name, text in kind.checks:
-        message = f'value for domain {kind.plain} violates check constraint "{name}"'
-        message = with_fields(message, schema=kind.schema, datatype=kind.name, constraint=name)
+    for check, text in kind.checks if name is None else [(check, text) for check, text in kind.checks if check == name]:
+        message = f'value for domain {kind.plain} violates check constraint "{check}"'
+        message = with_fields(message, schema=kind.schema, datatype=kind.name, constraint=check)
         checks.append((message, settle(plan(bind_check(parse_expression(text), base, context)))))
 
     not_null = with_fields(f"domain {kind.plain} does not allow null values", schema=kind.schema, datatype=kind.name)
 
     def of(column: Column) -> list[tuple[Column, Column]]:
         nothing = F.lit(marked("23502", not_null))
-        conditions = [(F.isnull(column), nothing)] if kind.not_null else []
+        conditions = [(F.isnull(column), nothing)] if kind.not_null and name is None else []
         for message, condition in checks:
             conditions.append((~F.coalesce(condition(Env({_VALUE: column})), F.lit(True)), F.lit(marked("23514", message))))
         return conditions

@@ -43,3 +43,17 @@ INSERT INTO te (z) VALUES (1); SELECT * FROM te;
 INSERT INTO te (a) VALUES (-1);
 INSERT INTO te (b) VALUES (NULL);
 \dD dom*
+-- NOT VALID, VALIDATE and RENAME of a constraint, and the place in an error
+CREATE DOMAIN things AS integer; CREATE TABLE of_things (a things); INSERT INTO of_things VALUES (55);
+ALTER DOMAIN things ADD CONSTRAINT below CHECK (VALUE < 11);
+ALTER DOMAIN things ADD CONSTRAINT below CHECK (VALUE < 11) NOT VALID;
+INSERT INTO of_things VALUES (12); ALTER DOMAIN things ADD CONSTRAINT above CHECK (VALUE > 9); ALTER DOMAIN things SET NOT NULL;
+SELECT conname, convalidated, pg_get_constraintdef(oid) FROM pg_constraint WHERE contypid = 'things'::regtype ORDER BY conname;
+ALTER DOMAIN things VALIDATE CONSTRAINT below; ALTER DOMAIN things VALIDATE CONSTRAINT absent;
+UPDATE of_things SET a = 10; ALTER DOMAIN things VALIDATE CONSTRAINT below; ALTER DOMAIN things VALIDATE CONSTRAINT below;
+ALTER DOMAIN things RENAME CONSTRAINT below TO above; ALTER DOMAIN things RENAME CONSTRAINT absent TO x;
+ALTER DOMAIN things RENAME CONSTRAINT below TO under; ALTER TYPE things RENAME CONSTRAINT below TO under; ALTER DOMAIN absent RENAME CONSTRAINT a TO b;
+INSERT INTO of_things VALUES (12); SELECT conname, convalidated FROM pg_constraint WHERE contypid = 'things'::regtype ORDER BY conname;
+-- A composite type contains values of the domain
+CREATE DOMAIN inside AS integer; CREATE TYPE holder AS (a inside); CREATE TABLE of_holders (h holder[]); INSERT INTO of_holders VALUES (ARRAY[ROW(-1)::holder]);
+ALTER DOMAIN inside ADD CHECK (VALUE > 0); ALTER DOMAIN inside SET NOT NULL; DROP TABLE of_holders; ALTER DOMAIN inside ADD CHECK (VALUE > 0);
