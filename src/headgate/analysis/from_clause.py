@@ -181,7 +181,7 @@ def _range_var(analyser: Analyser, node: pb.RangeVar, locks: Sequence[RowLock]) 
     elif relation.oid < FIRST_USER_OID:
         table, columns = _system_table(analyser, relation, alias, schema, aliases)
     else:
-        table, columns = entry(analyser, _columns(analyser, relation), alias, aliases, schema)
+        table, columns = _relation_entry(analyser, _columns(analyser, relation), alias, aliases, schema)
     applying = tuple(lock for lock in locks if lock.of(alias))
     table = replace(table, relation_name=(relation.schema, relation.name))
     return RelationItem((table,), columns, relation=relation, alias=alias, only=not node.inh, locks=applying, location=node.location)
@@ -208,23 +208,35 @@ def named_table(
     analyser: Analyser, relation: Relation, alias: str, schema: str | None, aliases: Sequence[str]
 ) -> tuple[ScopeTable, tuple[PlanColumn, ...]]:
     """Return a table as a scope entry, with system columns, and its columns with new keys."""
-    columns = aliased(relation_columns(analyser, relation), alias, aliases)
+    own = relation_columns(analyser, relation)
+    columns = aliased(own, alias, aliases)
     fields = tuple(ScopeColumn(column.name, column.attnum, column.type, column.key) for column in columns)
-    own_name = relation.schema, relation.name
-    return ScopeTable(alias, fields, schema, relation.oid, row_key=analyser.row_key(alias, columns), relation_name=own_name), columns
+    table = ScopeTable(
+        alias, fields, schema, relation.oid, row_key=analyser.row_key(alias, own), relation_name=(relation.schema, relation.name)
+    )
+    return replace(table, row_names=tuple(column.name for column in own) if aliases else ()), columns
 
 
 def _system_table(
     analyser: Analyser, relation: Relation, alias: str, schema: str | None, aliases: Sequence[str]
 ) -> tuple[ScopeTable, tuple[PlanColumn, ...]]:
     """Return a system relation as a scope entry, with the system columns of a catalog except ctid, and its columns with new keys."""
-    table, columns = entry(analyser, relation_columns(analyser, relation), alias, aliases, schema)
+    table, columns = _relation_entry(analyser, relation_columns(analyser, relation), alias, aliases, schema)
     own = [
         ScopeColumn(name, attnum, TypeRef(oid), f"{table.row_key}.{name}")
         for name, (attnum, oid) in SYSTEM_COLUMNS.items()
         if relation.kind == RelationKind.TABLE and name != "ctid"
     ]
     return replace(table, relation=relation.oid, columns=(*table.columns, *own)), columns
+
+
+def _relation_entry(
+    analyser: Analyser, columns: Sequence[PlanColumn], alias: str, aliases: Sequence[str], schema: str | None
+) -> tuple[ScopeTable, tuple[PlanColumn, ...]]:
+    """Return the scope entry of a view or system relation, and its columns. A whole row has the names of `columns`."""
+    shown = aliased(columns, alias, aliases)
+    table = scope_table(alias, shown, schema, row_key=analyser.row_key(alias, columns))
+    return replace(table, row_names=tuple(column.name for column in columns) if aliases else ()), shown
 
 
 def entry(

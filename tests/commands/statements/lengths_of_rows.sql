@@ -20,3 +20,12 @@ INSERT INTO t VALUES (1, 2), (3), (4, 5);
 INSERT INTO t VALUES (1), (DEFAULT, 2);
 INSERT INTO t VALUES (1, 2, 3 + 4);
 SELECT a FROM t UNION SELECT nosuch, 2 FROM t;
+CREATE TYPE two AS (a int, b int); CREATE TYPE three AS (a int, b int, c int); CREATE TYPE other AS (a int, b text);
+SELECT ROW(1, 2)::two < ROW(1, 2, 3)::three;
+SELECT ROW(1, 2)::two = ROW(1, 'abc')::other;
+SELECT ROW(1, 2)::two <> ROW(1, 'abc')::other;
+-- A whole row of a table has the table's own names.
+CREATE VIEW w AS SELECT 1 AS a, 2 AS b;
+SELECT row_to_json(x), row_to_json(y) FROM w x, w y (c, d);
+SELECT (y).b, (y).d FROM w y (c, d);
+SELECT row_to_json(y) FROM (SELECT * FROM w) y (c, d);

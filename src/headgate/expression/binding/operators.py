@@ -143,6 +143,8 @@ def make_array(name: Sequence[str], use_any: bool, left: Expression, right: Expr
     array_oid = context.base_type(right.type.oid)
     if array_oid == registry.UNKNOWN:
         element = registry.UNKNOWN
+    elif array_oid == registry.RECORD_ARRAY:
+        element = registry.RECORD
     else:
         kind = context.types.by_oid(array_oid)
         if not kind.is_array and not kind.is_vector:

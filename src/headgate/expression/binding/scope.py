@@ -40,7 +40,8 @@ class ScopeTable:
     `row_type` is the oid of the table's composite type, for whole-row references, `row_key` the key that they get (the name and
     ``.*`` if it is empty). `merged`: the names of columns that only a qualified reference can name, because JOIN … USING merged them.
     `system`: whether it has system columns. `relation_name`: schema and name of the relation. `outer_joined`: a
-    LATERAL reference is an error, because the table and the subquery are the sides of a RIGHT or FULL JOIN.
+    LATERAL reference is an error, because the table and the subquery are the sides of a RIGHT or FULL JOIN. `row_names`: the names of the
+    columns in a whole row, if they are not those of `columns`: the row of a relation has the relation's own names.
     """
 
     name: str
@@ -55,12 +56,15 @@ class ScopeTable:
     outer_joined: bool = False
     is_scalar: bool = False
     """Whether it is a function that returns one value, which is its row too."""
+    row_names: tuple[str, ...] = ()
 
     def row(self, location: int, levels: int) -> ColumnRef:
         if self.is_scalar:
             return _reference(self.columns[0], self.name, location, levels, qualified=True)
         key = self.row_key or f"{self.name}.*"
-        kind = TypeRef(self.row_type, fields=tuple((column.name, column.type) for column in self.columns if column.attnum >= 0))
+        columns = [column for column in self.columns if column.attnum >= 0]
+        names = self.row_names or [column.name for column in columns]
+        kind = TypeRef(self.row_type, fields=tuple((name, column.type) for name, column in zip(names, columns, strict=True)))
         return ColumnRef(
             type=kind, name=self.name, attnum=0, key=key, qualifier=self.name, levels_up=levels, relation=self.relation, location=location
         )

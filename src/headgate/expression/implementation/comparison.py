@@ -117,28 +117,39 @@ def _keyed_by_operand(name: str) -> SparkForm:
 
     def builder(node: Expression, args: Sequence[Value]) -> Value:
         sides = [_as_written(operand) for operand in operands(node)]
-        left = _of_other_type(sides[0], args[0], sides[1], is_left=True)
-        right = _of_other_type(sides[1], args[1], sides[0], is_left=False)
+        _require_similar(*map(_field_types, sides))
+        left = _of_other_type(sides[0], args[0], sides[1])
+        right = _of_other_type(sides[1], args[1], sides[0])
         return of_columns(BOOL, TESTS[name], by_key(*left), by_key(*right))
 
     return builder
 
 
-def _of_other_type(operand: Expression, value: Value, opposite: Expression, *, is_left: bool) -> tuple[Value, int]:
-    """Return an operand and its type; a ROW(…) beside a value of a composite type is one of that type (record_eq).
+def _field_types(operand: Expression) -> list[int] | None:
+    """Return the types of the fields of a ROW(…) or a value of a composite type, otherwise None."""
+    if isinstance(operand, RowExpr):
+        return [field.type.oid for field in operand.args]
+    composite = row_value.composite(operand.type)
+    return None if composite is None else [attribute.type_oid for attribute in composite.attributes]
 
-    Raises 42804 if their fields differ in number or type.
-    """
+
+def _require_similar(left: list[int] | None, right: list[int] | None) -> None:
+    """Raise 42804 if two rows differ in the number or the types of their fields. PostgreSQL does so unless an earlier field differs."""
+    if left is None or right is None:
+        return
+    for place, kinds in enumerate(zip(left, right, strict=False), 1):
+        if kinds[0] != kinds[1]:
+            shown = " and ".join(map(registry.format_type, kinds))
+            raise PostgresError("42804", f"cannot compare dissimilar column types {shown} at record column {place}")
+    if len(left) != len(right):
+        raise PostgresError("42804", "cannot compare record types with different numbers of columns")
+
+
+def _of_other_type(operand: Expression, value: Value, opposite: Expression) -> tuple[Value, int]:
+    """Return an operand and its type; a ROW(…) beside a value of a composite type is one of that type (record_eq)."""
     composite = row_value.composite(opposite.type)
     if not isinstance(operand, RowExpr) or composite is None:
         return value, operand.type.oid
-    if len(operand.args) != len(composite.attributes):
-        raise PostgresError("42804", "cannot compare record types with different numbers of columns")
-    for place, (field, attribute) in enumerate(zip(operand.args, composite.attributes, strict=True), 1):
-        if field.type.oid != attribute.type_oid:
-            kinds = (field.type.oid, attribute.type_oid) if is_left else (attribute.type_oid, field.type.oid)
-            shown = " and ".join(map(registry.format_type, kinds))
-            raise PostgresError("42804", f"cannot compare dissimilar column types {shown} at record column {place}")
     return row_value.of_composite(operand, value), composite.oid
 
 

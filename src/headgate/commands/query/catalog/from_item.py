@@ -26,6 +26,7 @@ from headgate.analysis.query import (
     SubqueryItem,
     parts,
     reference,
+    renamed,
     used_keys,
 )
 from headgate.analysis.query_analyser import QueryAnalyser
@@ -95,7 +96,7 @@ def _needed(planner: CatalogPlanner, item: FromItem) -> frozenset[int] | None:
 def _place(planner: CatalogPlanner, item: FromItem, sqls: Sequence[str]) -> None:
     """Set the SQL of the columns of an item that is one table."""
     planner.columns.update(zip([column.key for column in item.star], sqls, strict=True))
-    planner.rows[item.tables[-1].row_key] = item.star
+    planner.rows[item.tables[-1].row_key] = tuple(renamed(item.star, item.tables[-1].row_names))
 
 
 def _with_query(planner: CatalogPlanner, item: CteItem) -> Source:
