@@ -21,3 +21,11 @@ ALTER TABLE nd RENAME CONSTRAINT nd_key TO ne_pkey;
 ALTER TABLE nd RENAME CONSTRAINT ne_pkey TO nd_key2;
 SELECT relname FROM pg_class WHERE relkind = 'i' AND relname LIKE 'n%' ORDER BY 1;
 SELECT conname FROM pg_constraint WHERE contype = 'f' ORDER BY 1;
+-- a generated name is not that of another constraint in the schema
+CREATE TABLE nf (a int, CONSTRAINT nf_pkey CHECK (a > 0), PRIMARY KEY (a)); ALTER TABLE nf ADD CONSTRAINT nf_a_key CHECK (a > 1);
+ALTER TABLE nf ADD UNIQUE (a), ADD CONSTRAINT nf_a_idx CHECK (a > 2); CREATE INDEX ON nf (a);
+SELECT relname FROM pg_class WHERE relkind = 'i' AND relname LIKE 'nf%' ORDER BY 1;
+-- one index for equal keys of a definition
+CREATE TABLE ng (a int UNIQUE PRIMARY KEY, b int UNIQUE, UNIQUE (b), CONSTRAINT ng_b UNIQUE (b), UNIQUE (b, a), UNIQUE (a, b), UNIQUE (b) INCLUDE (a), UNIQUE (b) DEFERRABLE);
+CREATE TABLE nh (a int, CONSTRAINT k UNIQUE (a), PRIMARY KEY (a)); ALTER TABLE nh ADD b int UNIQUE UNIQUE;
+SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid IN ('ng'::regclass, 'nh'::regclass) ORDER BY 1;

@@ -64,7 +64,8 @@ def add_key(cursor: Cursor, oids: Oids, relation: Relation, key: IndexKey) -> in
     columns = _key_columns(relation, key)
     label = "pkey" if key.primary else ("key" if key.constraint else "idx")
     middle = None if key.primary else "_".join(column.name for column in columns)
-    name = key.name or choose_name(cursor, relation.database, relation.namespace_oid, relation.name, middle, label)
+    place = relation.database, relation.namespace_oid
+    name = key.name or choose_name(cursor, *place, relation.name, middle, label, constraint=key.constraint)
     require_free(cursor, relation.database, relation.namespace_oid, name)
     if key.constraint:
         require_unused(cursor, relation, name)

@@ -8,15 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from headgate.catalog.physical import Cursor, rows
+from headgate.catalog.physical import Cursor, one, rows
 from headgate.errors import PostgresError
 
 NAME_LENGTH = 63
 
 
-def choose_name(cursor: Cursor, database: int, namespace: int, name: str, middle: str | None, label: str) -> str:
-    """Return name_middle_label, truncated to 63 bytes, with a number appended if it is in use (ChooseRelationName)."""
-    return _free(name, middle, label, lambda candidate: namespace in by_name(cursor, database, candidate))
+def choose_name(
+    cursor: Cursor, database: int, namespace: int, name: str, middle: str | None, label: str, *, constraint: bool = False
+) -> str:
+    """Return name_middle_label, truncated to 63 bytes, with a number appended if it is in use (ChooseRelationName).
+
+    The name of an index of a `constraint` must also differ from those of the constraints in the schema.
+    """
+    sql = "SELECT 1 FROM hg.pg_constraint WHERE dbid = ? AND connamespace = ? AND conname = ?"
+
+    def is_taken(candidate: str) -> bool:
+        if namespace in by_name(cursor, database, candidate):
+            return True
+        return constraint and one(cursor, sql, [database, namespace, candidate]) is not None
+
+    return _free(name, middle, label, is_taken)
 
 
 def by_name(cursor: Cursor, database: int, name: str) -> dict[int, int]:

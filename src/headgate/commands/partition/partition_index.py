@@ -105,9 +105,9 @@ def corresponding(parent: Relation, child: Relation, attnums: tuple[int, ...]) -
 def _choose_name(cursor: Cursor, relation: Relation, key: IndexKey) -> str:
     column_names = "_".join(column.name for column in relation.columns_at(key.attnums))
     label = "pkey" if key.primary else "key" if key.constraint else "idx"
-    return object_name.choose_name(
-        cursor, relation.database, relation.namespace_oid, relation.name, None if key.primary else column_names, label
-    )  # fmt: skip
+    middle = None if key.primary else column_names
+    place = relation.database, relation.namespace_oid
+    return object_name.choose_name(cursor, *place, relation.name, middle, label, constraint=key.constraint)
 
 
 def children(cursor: Cursor, relation: Relation) -> list[Relation]:

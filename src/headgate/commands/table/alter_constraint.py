@@ -52,7 +52,7 @@ def add_key(alteration: Alteration, key: indexes.IndexKey) -> None:
     label = "pkey" if key.primary else "key"
     column_names = None if key.primary else "_".join(column.name for column in relation.columns_at((*key.attnums, *key.included)))
     name = key.name or object_name.choose_name(
-        alteration.cursor, relation.database, relation.namespace_oid, relation.name, column_names, label
+        alteration.cursor, relation.database, relation.namespace_oid, relation.name, column_names, label, constraint=True
     )
     if key.primary:
         for column in relation.columns_at(key.attnums):

@@ -432,7 +432,20 @@ def _keys(nodes: Sequence[pb.Constraint | _KeyOf], columns: Sequence[Column], ta
             raise PostgresError("42P16", message, location=inner.location)
         keys.append(new)
     keys.sort(key=lambda index_key: not index_key.primary)
-    return keys
+    return _without_redundant(keys)
+
+
+def _without_redundant(keys: Sequence[IndexKey]) -> list[IndexKey]:
+    """Return the keys of a definition without those that equal an earlier one. It takes their name if it has none."""
+    kept: list[IndexKey] = []
+    for key in keys:
+        plain = replace(key, name=None, primary=False)
+        place = next((place for place, earlier in enumerate(kept) if replace(earlier, name=None, primary=False) == plain), None)
+        if place is None:
+            kept.append(key)
+        else:
+            kept[place] = replace(kept[place], name=kept[place].name or key.name)
+    return kept
 
 
 def _with_expressions(plain: Column, draft: _Column, columns: Sequence[Column], table: str, generated: set[str], forms: Forms) -> Column:
