@@ -34,3 +34,11 @@ ALTER TABLE apart INHERIT parent;
 CREATE TABLE divided (a int, b text) PARTITION BY LIST (a);
 ALTER TABLE divided ATTACH PARTITION apart DEFAULT;
 DROP TABLE parent, child;
+-- the partition key of a partition below; temporary tables and permanent ones
+CREATE TABLE divided (a int, b char) PARTITION BY LIST (a);
+CREATE TABLE part PARTITION OF divided FOR VALUES IN (1) PARTITION BY LIST (b);
+ALTER TABLE divided DROP COLUMN b; ALTER TABLE divided ALTER COLUMN b TYPE text; ALTER TABLE divided DROP COLUMN IF EXISTS c;
+CREATE TEMP TABLE passing (a int, b char) PARTITION BY LIST (a); CREATE TABLE permanent (a int, b char); CREATE TEMP TABLE passing2 (a int, b char);
+ALTER TABLE passing ATTACH PARTITION permanent DEFAULT; ALTER TABLE divided ATTACH PARTITION passing2 DEFAULT; ALTER TABLE passing ATTACH PARTITION passing2 DEFAULT;
+CREATE TABLE permanent2 PARTITION OF passing FOR VALUES IN (1); CREATE TEMP TABLE passing3 PARTITION OF divided FOR VALUES IN (2);
+DROP TABLE divided, passing, permanent;

@@ -79,7 +79,7 @@ def check(alteration: Alteration, command: pb.AlterTableCmd, *, only: bool) -> N
             _check_only(command, children)
         if command.subtype == pb.AT_SetRelOptions:
             raise PostgresError("22023", f'unrecognized parameter "{unwrap(unwrap(getattr(command, "def")).items[0]).defname}"')
-        _check_key(relation, command)
+        _check_keys(alteration, command)
 
 
 _OF_INHERITED_COLUMN = {
@@ -144,14 +144,15 @@ def _check_only(command: pb.AlterTableCmd, children: Sequence[Relation]) -> None
             pass
 
 
-def _check_key(relation: Relation, command: pb.AlterTableCmd) -> None:
-    """Refuse to drop a column of the partition key or to change its type."""
+def _check_keys(alteration: Alteration, command: pb.AlterTableCmd) -> None:
+    """Refuse to drop a column of the partition key of a table, or of a partition below it, or to change its type."""
     verb = {pb.AT_DropColumn: "drop", pb.AT_AlterColumnType: "alter"}.get(command.subtype)
-    column = relation.column(command.name) if verb else None
-    assert relation.partition_key is not None
-    if column is not None and column.attnum in relation.partition_key.attnums:
-        message = f'cannot {verb} column "{column.name}" because it is part of the partition key of relation "{relation.name}"'
-        raise PostgresError(INVALID_TABLE, message)
+    tables = [alteration.relation, *(table.relation for table in alteration.below())] if verb else []
+    for table in tables:
+        column = table.column(command.name)
+        if column is not None and table.partition_key is not None and column.attnum in table.partition_key.attnums:
+            message = f'cannot {verb} column "{column.name}" because it is part of the partition key of relation "{table.name}"'
+            raise PostgresError(INVALID_TABLE, message)
 
 
 def check_rename(cursor: Cursor, relation: Relation, column: Column, *, only: bool) -> None:

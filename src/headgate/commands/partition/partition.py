@@ -25,7 +25,7 @@ from headgate.catalog.relation.constraint import NewCheck
 from headgate.catalog.relation.partition import WORDS, Bound, Branch, Edge, Strategy, edges, infinite
 from headgate.catalog.relation.relation import Check, Column, ForeignKey, PartitionKey, Relation
 from headgate.catalog.relation.relation_kind import TABLE_KINDS, RelationKind
-from headgate.commands import lookup, privilege, stored_expression
+from headgate.commands import lookup, privilege, stored_expression, temporary_schema
 from headgate.commands.partition import partition_constraint, partition_foreign_key, partition_index
 from headgate.commands.query.driver import values_list
 from headgate.commands.query.query_planner import QueryPlanner
@@ -127,8 +127,11 @@ def parent_of(node: pb.CreateStmt, session: Session, transaction: Transaction) -
     if parent.kind not in TABLE_KINDS | {RelationKind.FOREIGN_TABLE}:
         raise PostgresError("42809", f'inherited relation "{parent.name}" is not a table or foreign table')
     privilege.check_owner(cursor, context.user, parent.owner, "table", parent.name)
-    if parent.persistence != "t" and node.relation.relpersistence == "t":
+    is_temporary = temporary_schema.wanted(node.relation)
+    if parent.persistence != "t" and is_temporary:
         raise PostgresError("42809", f'cannot create a temporary relation as partition of permanent relation "{parent.name}"')
+    if parent.persistence == "t" and not is_temporary:
+        raise PostgresError("42809", f'cannot create a permanent relation as partition of temporary relation "{parent.name}"')
     return parent
 
 
@@ -198,6 +201,7 @@ def attach(command: pb.AlterTableCmd, parent: Relation, session: Session, transa
         raise PostgresError("42809", "cannot attach inheritance child as partition")
     if child.has_children and inheritance.children(cursor, child):
         raise PostgresError("42809", "cannot attach inheritance parent as partition")
+    _require_same_persistence(parent, child)
     transaction.own(child)
     _check_references(cursor, parent, child)
     check_triggers(cursor, child, "a partition", "on partitions")
@@ -209,6 +213,13 @@ def attach(command: pb.AlterTableCmd, parent: Relation, session: Session, transa
     branch = partition.load(cursor, child.database, child.oid)
     _check_rows(transaction, branch, 'partition constraint of relation "{}" is violated by some row')
     partition_foreign_key.check(session, transaction, new_keys)
+
+
+def _require_same_persistence(parent: Relation, child: Relation) -> None:
+    """Raise 42809 if one of the tables is temporary and the other is not."""
+    if (parent.persistence == "t") != (child.persistence == "t"):
+        kinds = ("permanent", "temporary") if parent.persistence == "t" else ("temporary", "permanent")
+        raise PostgresError("42809", f'cannot attach a {kinds[0]} relation as partition of {kinds[1]} relation "{parent.name}"')
 
 
 def _check_references(cursor: Cursor, parent: Relation, child: Relation) -> None:
