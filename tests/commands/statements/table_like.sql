@@ -10,3 +10,7 @@ CREATE TABLE plain (LIKE src);
 \d+ plain
 CREATE TABLE commented (LIKE src INCLUDING COMMENTS EXCLUDING INDEXES);
 \d+ commented
+CREATE TABLE collated (a int GENERATED ALWAYS AS IDENTITY (MAXVALUE 3 CACHE 5 CYCLE), b text COLLATE "C" UNIQUE DEFERRABLE INITIALLY DEFERRED);
+CREATE TABLE collated_too (LIKE collated INCLUDING ALL);
+\d collated_too
+SELECT seqcache, seqcycle, seqmax FROM pg_sequence WHERE seqrelid = 'collated_too_a_seq'::regclass;

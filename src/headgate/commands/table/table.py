@@ -349,6 +349,9 @@ def _column(session: Session, source: Relation, column: Column, options: int) ->
     cursor = session.begin_statement().cursor
     brackets = "[]" * (column.dimensions - 1)  # more than one pair means how an array is stored (array_storage)
     text = f"{names.quote_ident(column.name)} {registry.known().format_type(column.type_oid, column.typmod)}{brackets}"
+    if column.collation != registry.known().by_oid(column.type_oid).collation:
+        [[collation]] = rows(cursor, "SELECT collname FROM hg.pg_collation WHERE oid = ?", [column.collation])
+        text += f" COLLATE {names.quote_ident(collation)}"
     if column.not_null:
         text += " NOT NULL"
     if column.generated is not None and options & GENERATED:
@@ -358,15 +361,17 @@ def _column(session: Session, source: Relation, column: Column, options: int) ->
     if column.identity and options & IDENTITY:
         sequence_row = one(
             cursor,
-            "SELECT s.seqstart, s.seqincrement, s.seqmin, s.seqmax FROM hg.pg_depend d JOIN hg.pg_sequence s ON s.seqrelid = d.objid"
-            " AND s.dbid = d.dbid WHERE d.dbid = ? AND d.refobjid = ? AND d.refobjsubid = ? AND d.deptype = 'i'",
+            "SELECT s.seqstart, s.seqincrement, s.seqmin, s.seqmax, s.seqcache, s.seqcycle"
+            " FROM hg.pg_depend d JOIN hg.pg_sequence s ON s.seqrelid = d.objid AND s.dbid = d.dbid"
+            " WHERE d.dbid = ? AND d.refobjid = ? AND d.refobjsubid = ? AND d.deptype = 'i'",
             [source.database, source.oid, column.attnum],
         )
         word = "ALWAYS" if column.identity == "a" else "BY DEFAULT"
         text += f" GENERATED {word} AS IDENTITY"
         if sequence_row is not None:
-            start, increment, minimum, maximum = sequence_row
-            text += f" (START WITH {start} INCREMENT BY {increment} MINVALUE {minimum} MAXVALUE {maximum})"
+            start, increment, minimum, maximum, cache, cycle = sequence_row
+            text += f" (START WITH {start} INCREMENT BY {increment} MINVALUE {minimum} MAXVALUE {maximum}"
+            text += f" CACHE {cache}{' CYCLE' if cycle else ''})"
     return text
 
 
@@ -378,7 +383,7 @@ def _keys(source: Relation) -> list[str]:
         word = "PRIMARY KEY" if index.primary else "UNIQUE NULLS NOT DISTINCT" if index.nulls_not_distinct else "UNIQUE"
         text = f"{word} ({_column_list(source, index.attnums)})"
         text += f" INCLUDE ({_column_list(source, index.included)})" if index.included else ""
-        keys.append(text + (" DEFERRABLE" if index.deferrable else ""))
+        keys.append(text + (" DEFERRABLE" if index.deferrable else "") + (" INITIALLY DEFERRED" if index.deferred else ""))
     return keys
 
 
