@@ -271,7 +271,16 @@ def _syntax_error(error: postgast.PgQueryError, text: str) -> PostgresError:
         return PostgresError("42601", message, position=None)
     if message.endswith("for hash partition provided more than once"):
         return PostgresError("42710", message, position=location)
-    if "not supported" in message or "not implemented" in message or "not yet implemented" in message:
+    if message == "constraints cannot be altered to be NOT VALID":  # of PostgreSQL 18
+        return PostgresError("0A000", "FOREIGN KEY constraints cannot be marked NOT VALID")
+    if message.startswith("column number must be in range"):
+        return PostgresError("22023", message, position=location)
+    if (
+        "only supported for ON DELETE actions" in message
+        or "not supported" in message
+        or "not implemented" in message
+        or "not yet implemented" in message
+    ):
         return PostgresError("0A000", message, position=location)
     if message == "invalid Unicode escape" and location is not None:
         forms = "\\uXXXX or \\UXXXXXXXX" if text[location : location + 1] in ("u", "U") else "\\XXXX or \\+XXXXXX"

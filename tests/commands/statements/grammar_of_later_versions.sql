@@ -64,3 +64,7 @@ CREATE INDEX i ON t (a) WITH (fillfactor = 50, deduplicate_items = off);
 ALTER INDEX i SET (nonsense = 1);
 CREATE DATABASE n LOCALE_PROVIDER builtin;
 SELECT * FROM t;
+-- errors of the grammar that are not syntax errors
+CREATE TABLE of_two (a int, b int, FOREIGN KEY (a, b) REFERENCES of_two ON UPDATE SET NULL (b));
+ALTER INDEX absent ALTER COLUMN 0 SET STATISTICS 100;
+ALTER TABLE absent ALTER CONSTRAINT absent NOT VALID;
