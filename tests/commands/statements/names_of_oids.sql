@@ -38,3 +38,12 @@ INSERT INTO checked VALUES (1);
 INSERT INTO checked VALUES (0);
 DROP TABLE checked, named;
 DROP TYPE planet;
+-- a text that is not a literal
+CREATE TABLE "Mixed" (a int); CREATE TABLE plain (a int);
+SELECT 'plain'::text::regclass, 'PLAIN'::text::regclass, 'public.plain'::text::regclass, '"Mixed"'::text::regclass, NULL::text::regclass;
+SELECT relname FROM pg_class WHERE oid = 'absent.plain'::text::regclass;
+SELECT relname FROM pg_class WHERE oid = ('public.' || 'absent')::regclass;
+SELECT 'Mixed'::text::regclass;
+SELECT count(*) FROM (SELECT (quote_ident(schemaname) || '.' || quote_ident(tablename))::regclass::oid FROM pg_tables WHERE schemaname = 'public') t;
+SELECT to_regclass('absent.plain'), 'integer'::text::regtype;
+CREATE FUNCTION oid_of(text) RETURNS text LANGUAGE sql AS 'SELECT relname::text FROM pg_class WHERE oid = $1::regclass'; SELECT oid_of('plain'); SELECT oid_of('absent');

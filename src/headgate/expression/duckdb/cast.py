@@ -182,15 +182,11 @@ def _from_text(arg: n.Expression, sql: str, target: int, env: Env) -> str:
     if target in STRINGS:
         return f"left({sql}, 1)" if target == t.CHAR else sql
     if target == t.REGCLASS:
-        return (
-            f"(SELECT arg_min(_c.oid, coalesce(list_position({env.path}, _c.relnamespace), 0)) FROM hg.pg_class _c"
-            f" JOIN hg.pg_namespace _n ON _n.oid = _c.relnamespace AND _n.dbid IN (0, {env.database})"
-            f" WHERE _c.dbid IN (0, {env.database})"
-            f" AND ((list_contains({_spellings('_c.relname')}, {sql}) AND list_contains({env.path}, _c.relnamespace))"
-            f" OR list_contains({_spellings('_n.nspname', '_c.relname')}, {sql})))"
-        )
+        return _class_of_text(sql, env)
     if target == t.REGTYPE:
-        return f"(SELECT min(_t.oid) FROM hg.type_text _t WHERE _t.plain = {sql})"
+        found = f"(SELECT min(_t.oid) FROM hg.type_text _t WHERE _t.plain = {sql})"
+        unknown = raised("0A000", 'the type name "', target, f"{sql} || '\" is not supported in a query on system catalogs'")
+        return f"CASE WHEN {sql} IS NOT NULL THEN coalesce({found}, {unknown}) END"
     space = r"[ \t\n\r\f\v]*"
     trimmed = rf"trim({sql}, ' ' || chr(9) || chr(10) || chr(11) || chr(12) || chr(13))"
     if target in t.INTEGERS:
@@ -212,6 +208,25 @@ def _from_text(arg: n.Expression, sql: str, target: int, env: Env) -> str:
             target,
         )
     raise refuse(f"a cast from {format_type(arg.type.oid)} to {format_type(target)}", arg)
+
+
+def _class_of_text(sql: str, env: Env) -> str:
+    """Return SQL of the oid of the relation that a text names. It raises 3F000 or 42P01 if there is none."""
+    name = f"(CASE WHEN contains({sql}, '\"') THEN {sql} ELSE lower({sql}) END)"
+    found = (
+        f"(SELECT arg_min(_c.oid, coalesce(list_position({env.path}, _c.relnamespace), 0)) FROM hg.pg_class _c"
+        f" JOIN hg.pg_namespace _n ON _n.oid = _c.relnamespace AND _n.dbid IN (0, {env.database})"
+        f" WHERE _c.dbid IN (0, {env.database})"
+        f" AND ((list_contains({_spellings('_c.relname')}, {name}) AND list_contains({env.path}, _c.relnamespace))"
+        f" OR list_contains({_spellings('_n.nspname', '_c.relname')}, {name})))"
+    )
+    schema = f"split_part({name}, '.', 1)"
+    known = f"EXISTS (SELECT 1 FROM hg.pg_namespace _n WHERE _n.dbid IN (0, {env.database}) AND _n.nspname = {schema})"
+    no_schema = raised("3F000", 'schema "', t.REGCLASS, f"{schema} || '\" does not exist'")
+    missing = raised("42P01", 'relation "', t.REGCLASS, f"replace({name}, '\"', '') || '\" does not exist'")
+    of_schema = f"contains({name}, '.') AND NOT contains({name}, '\"')"
+    failure = f"CASE WHEN {of_schema} AND NOT {known} THEN {no_schema} ELSE {missing} END"
+    return f"CASE WHEN {sql} IS NOT NULL THEN coalesce({found}, {failure}) END"
 
 
 def _spellings(*names: str) -> str:
