@@ -36,6 +36,17 @@ _PROMISES = re.compile(r"(?:\{\}\},)+")
 _LEVELS = {14: "DEBUG", 15: "LOG", 17: "INFO", 18: "NOTICE", 19: "WARNING", 21: "ERROR"}
 _OPTION = re.compile(r"^\s*#\s*(\w+)\s+(\w+)", re.MULTILINE)
 """An option of the compiler at the start of a body, such as ``#variable_conflict use_column``."""
+_NOT_SYNTAX = {
+    "42804": re.compile(
+        r"cannot have a parameter in function|^cannot use RETURN (NEXT|QUERY) in a non-SETOF function|must be of type cursor or refcursor$"
+        r"|^cursor variable must be a simple variable$"
+    ),
+    "22005": re.compile(r"^variable \".*\" is declared CONSTANT$"),
+    "22004": re.compile(r"must have a default value, since it's declared NOT NULL$"),
+    "42704": re.compile(r"^unrecognized exception condition"),
+}
+"""The errors of the grammar (pl_gram.y) with another SQLSTATE than 42601."""
+_WITHOUT_POSITION = ("check_raise_parameters", "plpgsql_parse_err_condition", "plpgsql_recognize_err_condition")
 _OPTIONS = ("ERRCODE", "MESSAGE", "DETAIL", "HINT", "COLUMN", "CONSTRAINT", "DATATYPE", "TABLE", "SCHEMA")
 
 
@@ -87,15 +98,21 @@ def compiled(body: str, name: str, arguments: Sequence[Argument], result: str, i
     try:
         parsed_json = grammar.parse_plpgsql(statement)
     except postgast.PgQueryError as error:
-        # the checks of RAISE's parameters are the only errors without a position, for which PostgreSQL adds this line
-        context = error.context if error.funcname == "check_raise_parameters" else None
-        raise PostgresError("42601", error.message, context=context) from error
+        # PostgreSQL adds this line to errors without a position: the checks of RAISE's parameters and of the names of conditions
+        context = error.context if error.funcname in _WITHOUT_POSITION else None
+        hint = "Use RETURN NEXT or RETURN QUERY." if error.message.endswith("parameter in function returning set") else None
+        raise PostgresError(_sqlstate(error.message), error.message, hint=hint, context=context) from error
     functions = json.loads(
         _PROMISES.sub(lambda match: "{}," * (len(match[0]) // 4), parsed_json, count=1) if result == "trigger" else parsed_json
     )
     options = {name.lower(): value.lower() for name, value in _OPTION.findall(encoded[:start].decode())}
     block = reader.function(functions[0]["PLpgSQL_function"])
     return tree.Function(block, options.get("variable_conflict"), options.get("print_strict_params"))
+
+
+def _sqlstate(message: str) -> str:
+    """Return the SQLSTATE of an error of the grammar, which passes only the message."""
+    return next((sqlstate for sqlstate, pattern in _NOT_SYNTAX.items() if pattern.search(message)), "42601")
 
 
 def _edited(encoded: bytes, edits: Sequence[tuple[int, int, bytes]]) -> bytes:

@@ -16,6 +16,8 @@ from headgate.plpgsql import condition, tree
 from headgate.plpgsql.host import Host, Outcome, Rows
 from headgate.plpgsql.scope import Row, Scope, Value, Variable
 from headgate.plpgsql.tree import Names, Sql
+from headgate.sql import command_tag
+from headgate.sql.parser import parse
 from headgate.types import registry
 
 INT4_MAX = 2**31 - 1
@@ -308,7 +310,7 @@ def _perform(node: tree.Perform, execution: Execution, scope: Scope) -> None:
 
 
 def _execute(node: tree.Execute, execution: Execution, scope: Scope) -> None:
-    outcome = _outcome(node.query, node.parameters, execution, scope, dynamic=node.dynamic)
+    _, outcome = _outcome(node.query, node.parameters, execution, scope, dynamic=node.dynamic)
     if node.into is None:
         if outcome.rows is not None and outcome.processed is None and not node.dynamic:
             hint = "If you want to discard the results of a SELECT, use PERFORM instead."
@@ -377,18 +379,16 @@ def _strict_detail(node: tree.Execute, execution: Execution, scope: Scope) -> st
     return "parameters: " + ", ".join(f"{name} = {text}" for (name, _), text in zip(values, texts, strict=True))
 
 
-def _outcome(
-    query: Sql, parameters: Sequence[Sql], execution: Execution, scope: Scope, *, dynamic: bool, columns: Sequence[TypeRef] | None = None
-) -> Outcome:
-    """Run a statement, or, if `dynamic`, the statement in the text that an expression returns. `columns`: those that it must give."""
+def _outcome(query: Sql, parameters: Sequence[Sql], execution: Execution, scope: Scope, *, dynamic: bool) -> tuple[str, Outcome]:
+    """Run a statement, or, if `dynamic`, the statement in the text that an expression returns. Return its text and its outcome."""
     if dynamic:
         text = _text(query, execution, scope)
-        outcome = execution.host.run_text(text, [execution.host.evaluate(parameter, scope) for parameter in parameters])
-    else:
-        text, outcome = query.text, execution.host.run(query, scope)
-    if outcome.rows is not None and columns is not None:
-        _require_columns([kind for _, kind in outcome.rows.columns], columns, text)
-    return outcome
+        return text, execution.host.run_text(text, [execution.host.evaluate(parameter, scope) for parameter in parameters])
+    return query.text, execution.host.run(query, scope)
+
+
+def _tag(text: str) -> str:
+    return command_tag.of(parse(text)[-1].node)
 
 
 def _text(query: Sql, execution: Execution, scope: Scope) -> str:
@@ -513,9 +513,9 @@ def _for_query(node: tree.ForQuery, execution: Execution, scope: Scope) -> None:
         _for_cursor(node, node.cursor, execution, inner)
         return
     assert node.query is not None
-    outcome = _outcome(node.query, node.parameters, execution, scope, dynamic=node.dynamic)
+    text, outcome = _outcome(node.query, node.parameters, execution, scope, dynamic=node.dynamic)
     if outcome.rows is None:
-        raise PostgresError("42601", "cannot open a query that returns no rows as cursor")
+        raise PostgresError("42P11", f"cannot open {_tag(text)} query as cursor")
     has_run = False
     for row in outcome.rows.rows:
         has_run = True
@@ -628,10 +628,13 @@ def _return_next(node: tree.ReturnNext, execution: Execution, scope: Scope) -> N
 
 
 def _return_query(node: tree.ReturnQuery, execution: Execution, scope: Scope) -> None:
-    outcome = _outcome(node.query, node.parameters, execution, scope, dynamic=node.dynamic, columns=execution.columns)
+    text, outcome = _outcome(node.query, node.parameters, execution, scope, dynamic=node.dynamic)
+    if outcome.rows is None:
+        raise PostgresError("42601", f"{_tag(text)} query does not return tuples").within(f'SQL statement "{text}"')
+    if execution.columns is not None:
+        _require_columns([kind for _, kind in outcome.rows.columns], execution.columns, text)
     before = len(execution.rows)
-    if outcome.rows is not None:
-        execution.rows.extend(outcome.rows.values(row) for row in outcome.rows.rows)
+    execution.rows.extend(outcome.rows.values(row) for row in outcome.rows.rows)
     execution.processed = len(execution.rows) - before
     _found(scope, is_found=execution.processed > 0)
 

@@ -174,6 +174,15 @@ DO $$ BEGIN LOOP NULL; END LOOP; END $$;
 DO $$ BEGIN BEGIN PERFORM pg_sleep(5); EXCEPTION WHEN others THEN RAISE NOTICE 'caught'; END; END $$;
 DO $$ BEGIN BEGIN PERFORM pg_sleep(5); EXCEPTION WHEN query_canceled THEN RAISE NOTICE 'caught'; END; PERFORM 1; END $$;
 RESET statement_timeout;
+-- statements that return no rows, where rows are needed
+CREATE TABLE written (a int);
+CREATE FUNCTION no_rows() RETURNS SETOF int LANGUAGE plpgsql AS 'BEGIN RETURN QUERY SELECT 10 INTO made; END'; SELECT * FROM no_rows(); SELECT * FROM made;
+CREATE OR REPLACE FUNCTION no_rows() RETURNS SETOF int LANGUAGE plpgsql AS 'BEGIN RETURN QUERY INSERT INTO written VALUES (1); END'; SELECT * FROM no_rows(); SELECT * FROM written;
+CREATE OR REPLACE FUNCTION no_rows() RETURNS SETOF int LANGUAGE plpgsql AS 'DECLARE r record; BEGIN FOR r IN DELETE FROM written LOOP END LOOP; END'; SELECT * FROM no_rows();
+-- the SQLSTATE of errors of the grammar
+DO $$ DECLARE body text; BEGIN
+FOREACH body IN ARRAY ARRAY['BEGIN RETURN 5; END', 'BEGIN RETURN NEXT; END', 'DECLARE a CONSTANT int := 1; BEGIN a := 2; END', 'DECLARE a int NOT NULL; BEGIN END', 'DECLARE a int; BEGIN OPEN a FOR SELECT 1; END', 'BEGIN RAISE absent; END', 'BEGIN EXIT; END'] LOOP
+BEGIN EXECUTE format('CREATE FUNCTION wrong() RETURNS void LANGUAGE plpgsql AS %L', body); EXCEPTION WHEN others THEN RAISE NOTICE '% %', SQLSTATE, SQLERRM; END; END LOOP; END $$;
 \set VERBOSITY default
 DO $$ DECLARE a int[]; BEGIN a[2] := nosuch + 1; END $$;
 DO $$ DECLARE r bigint; BEGIN r := 1 + nextval('nosuch'); END $$;

@@ -385,7 +385,7 @@ class SessionHost:
         with self._context_of(f'SQL statement "{text}"', text):
             result = self._result(node, values)
             if not isinstance(result, ResultSet):
-                raise PostgresError("42601", "cannot open a query that returns no rows as cursor")
+                raise PostgresError("42P11", f"cannot open {command_tag.of(node)} query as cursor")
         return self.session.parts.open_cursor(self.session, name, node, result, scroll)
 
     def fetch(self, name: str, direction: int, count: int, *, is_move: bool) -> tuple[Rows, int]:
