@@ -179,6 +179,10 @@ CREATE TABLE written (a int);
 CREATE FUNCTION no_rows() RETURNS SETOF int LANGUAGE plpgsql AS 'BEGIN RETURN QUERY SELECT 10 INTO made; END'; SELECT * FROM no_rows(); SELECT * FROM made;
 CREATE OR REPLACE FUNCTION no_rows() RETURNS SETOF int LANGUAGE plpgsql AS 'BEGIN RETURN QUERY INSERT INTO written VALUES (1); END'; SELECT * FROM no_rows(); SELECT * FROM written;
 CREATE OR REPLACE FUNCTION no_rows() RETURNS SETOF int LANGUAGE plpgsql AS 'DECLARE r record; BEGIN FOR r IN DELETE FROM written LOOP END LOOP; END'; SELECT * FROM no_rows();
+-- the fields of OUT parameters
+CREATE FUNCTION two(a int, OUT x int, OUT y text) LANGUAGE plpgsql AS 'BEGIN x := a; y := a + 1; END';
+SELECT (two(1)).x, (two(1)).y, row_to_json(two(2)), two(3); SELECT (two(1)).z;
+DO $$ BEGIN RAISE NOTICE '%', (two(5)).y; END $$;
 -- the SQLSTATE of errors of the grammar
 DO $$ DECLARE body text; BEGIN
 FOREACH body IN ARRAY ARRAY['BEGIN RETURN 5; END', 'BEGIN RETURN NEXT; END', 'DECLARE a CONSTANT int := 1; BEGIN a := 2; END', 'DECLARE a int NOT NULL; BEGIN END', 'DECLARE a int; BEGIN OPEN a FOR SELECT 1; END', 'BEGIN RAISE absent; END', 'BEGIN EXIT; END'] LOOP

@@ -131,8 +131,9 @@ class Resolver:
         visible = function.schema in lookup.search_path(cursor, session.context)
         same_named = builtin.builtins().functions_named.get(function.name, ())
         hides_builtin = overload_resolution.among(same_named, [argument.type.oid for argument in inputs], context) is not None
+        fields = tuple((output.name, type_of(output.type_oid)) for output in function.outputs) if function.result == registry.RECORD else ()
         bound_call = UserCall(
-            type=type_of(function.result), function=function.oid, name=function.name,
+            type=replace(type_of(function.result), fields=fields), function=function.oid, name=function.name,
             schema="" if visible and not hides_builtin else function.schema, args=tuple(inputs),
             passed=passed(node, function), variadic=bool(function.inputs) and function.inputs[-1].mode == "v",
             volatility=function.volatility, strict=function.strict, location=node.location,
@@ -140,8 +141,7 @@ class Resolver:
         if not self._computes:
             return bound_call
         if self._has_rows(function):
-            fields = tuple((output.name, type_of(output.type_oid)) for output in function.outputs)
-            return replace(bound_call, compute=SessionFunction(function, session), type=replace(bound_call.type, fields=fields))
+            return replace(bound_call, compute=SessionFunction(function, session))
         if function.language == PLPGSQL:
             return replace(bound_call, compute=self._row_function(function) or SessionFunction(function, session))
         if function.oid in self._inlined:

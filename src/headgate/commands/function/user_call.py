@@ -228,13 +228,13 @@ class _Calls:
         with self._evaluation.after_unwritten_rows() if self._is_later_row and function.volatility == "v" else contextlib.nullcontext():
             return call.run(function, inputs, self._session)
 
-    def _value(self, function: UserFunction, inputs: Sequence[Value]) -> tuple[int, str | None, list[tuple[int, str | None]] | None]:
-        """Type and text of the result; for a record of OUT parameters its fields."""
+    def _value(self, function: UserFunction, inputs: Sequence[Value]) -> tuple[int, str | None, list[tuple[str, Value]] | None]:
+        """Type and text of the result; for a record of OUT parameters its fields with their names."""
         done = self._run(function, inputs)
         if len(function.outputs) > 1:
             if done is None or not done.rows:
                 return registry.RECORD, None, None
-            return registry.RECORD, "", [(value.type.oid, value.text) for value in done.rows[0]]
+            return registry.RECORD, "", list(zip([output.name for output in function.outputs], done.rows[0], strict=True))
         if function.outputs:
             text = done.rows[0][0].text if done is not None and done.rows else None
             return function.outputs[0].type_oid, text, None
@@ -244,13 +244,15 @@ class _Calls:
         return function.result, None if result is None else result.text, None
 
     @staticmethod
-    def _put(node: ParseNode, value: tuple[int, str | None, list[tuple[int, str | None]] | None]) -> None:
+    def _put(node: ParseNode, value: tuple[int, str | None, list[tuple[str, Value]] | None]) -> None:
         kind, text, fields = value
+        location = node.func_call.location
         node.Clear()
         if fields is not None:
-            node.row_expr.row_format = pb.COERCE_EXPLICIT_CALL
-            for oid, field_text in fields:
-                _constant(node.row_expr.args.add(), oid, field_text)
+            node.row_expr.row_format, node.row_expr.location = pb.COERCE_EXPLICIT_CALL, location
+            for place, (name, field) in enumerate(fields, 1):
+                _constant(node.row_expr.args.add(), field.type.oid, field.text)
+                node.row_expr.colnames.add().string.sval = name or f"column{place}"
         else:
             _constant(node, registry.TEXT if kind in (registry.VOID, registry.RECORD) else kind, text)
 

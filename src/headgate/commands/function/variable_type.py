@@ -92,6 +92,8 @@ class VariableTypes:
         return known_type is not None and known_type.is_array
 
     def fields(self, kind: TypeRef) -> Sequence[tuple[str, TypeRef]]:
+        if kind.fields:
+            return kind.fields
         known_type = registry.known().find(kind.oid)
         if known_type is not None and known_type.attributes:
             return [(attribute.name, type_of(attribute.type_oid, attribute.typmod)) for attribute in known_type.attributes]

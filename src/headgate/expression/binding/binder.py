@@ -263,8 +263,10 @@ def _boolean_test(node: pb.BooleanTest, scope: Scope, context: BindContext) -> E
 def _row(node: pb.RowExpr, scope: Scope, context: BindContext) -> Expression:
     args = row_items(node, scope, context)
     form = Form.IMPLICIT if node.row_format == pb.COERCE_IMPLICIT_CAST else Form.CALL
-    kind = TypeRef(registry.RECORD, fields=tuple((f"f{place}", arg.type) for place, arg in enumerate(args, 1)))
-    return RowExpr(type=kind, args=args, form=form, location=node.location)
+    named = tuple(names.strings(node.colnames))  # empty, unless the row replaces the call of a function
+    fields = named or [f"f{place}" for place in range(1, len(args) + 1)]
+    kind = TypeRef(registry.RECORD, fields=tuple(zip(fields, [arg.type for arg in args], strict=True)))
+    return RowExpr(type=kind, args=args, form=form, names=named, location=node.location)
 
 
 def row_items(node: pb.RowExpr, scope: Scope, context: BindContext) -> tuple[Expression, ...]:
