@@ -8,7 +8,7 @@ primary key of its table.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from postgast import pg_query_pb2 as pb
@@ -123,7 +123,7 @@ def read(
     targets = [replace(target, expression=groups.over_groups(target.expression)) for target in targets]
     sorts = [replace(sort_item, expression=groups.over_groups(sort_item.expression)) for sort_item in sorts]
     over_groups = None if having is None else groups.over_groups(having)
-    if groups.aggregates and _reads_working_table(source):
+    if groups.aggregates and any(isinstance(part, CteItem) and part.cte.is_working_table for part in _parts(source)):
         message = "aggregate functions are not allowed in a recursive query's recursive term"
         raise PostgresError("42P19", message, location=next(iter(groups.aggregates)).location)
     sets = tuple(map(tuple, groups.sets))
@@ -131,17 +131,17 @@ def read(
     return GroupedQuery(grouped, targets, sorts)
 
 
-def _reads_working_table(item: FromItem) -> bool:
-    """Return whether a FROM clause has the working table of WITH RECURSIVE at its own level."""
+def _parts(item: FromItem) -> Iterator[FromItem]:
+    """Yield a FROM clause and the items that it joins at its own level."""
+    yield item
     match item:
-        case CteItem(cte=cte):
-            return cte.is_working_table
         case JoinItem(left=left, right=right):
-            return _reads_working_table(left) or _reads_working_table(right)
+            yield from _parts(left)
+            yield from _parts(right)
         case AliasItem(item=inner) | FunctionItem(left=FromItem() as inner):
-            return _reads_working_table(inner)
+            yield from _parts(inner)
         case _:
-            return False
+            pass
 
 
 def _has_aggregate(expression: Expression) -> bool:
@@ -190,6 +190,8 @@ class _Groups:
         self.aggregates = {node: key for node, key in aggregates.items() if isinstance(node, Aggregate)}
         self._own = {column.key for table in source.all_tables for column in table.columns} | {column.key for column in source.star}
         self.dependent: dict[ColumnRef, str] = {}
+        self._columns = {item.key: key for item, key in self.items.items() if isinstance(item, ColumnRef) and not item.levels_up}
+        """The grouped columns by their keys: a column that JOIN … USING merged may have the key of that of a side, with another name."""
 
     def over_groups(self, expression: Expression) -> Expression:
         """Return the expression with aggregates and grouped items replaced by columns of the grouped frame, also in subqueries."""
@@ -233,11 +235,16 @@ class _Groups:
         return ColumnRef(type=node.type, name="grouping", attnum=1, key=key, location=node.location)
 
     def _column(self, node: ColumnRef) -> Expression:
+        grouped = self._columns.get(node.key)
+        if grouped is not None:
+            return ColumnRef(type=node.type, name="group", attnum=1, key=grouped, location=node.location)
         if not self._depends_on_key(node):
-            table = f"{node.qualifier}." if node.qualifier else ""
+            tables = (table.name for table in self.source.tables if any(column.key == node.key for column in table.columns))
+            qualifier = node.qualifier or next(tables, "")
+            shown = f"{qualifier}.{node.name}" if qualifier else node.name
             raise PostgresError(
                 "42803",
-                f'column "{table}{node.name}" must appear in the GROUP BY clause or be used in an aggregate function',
+                f'column "{shown}" must appear in the GROUP BY clause or be used in an aggregate function',
                 position=node.location + 1 if node.location >= 0 else None,
             )
         key = self.dependent.setdefault(node, self.analyser.key("dependent"))

@@ -195,6 +195,10 @@ def _of_outer_query(aggregate: Aggregate, level: int, scope: Scope, context: Bin
     owner = list(scope.levels)[level]
     if not owner.allowed:
         raise PostgresError("42803", f"aggregate functions are not allowed in {owner.clause}", location=aggregate.location)
+    inside = owner.aggregates.keys.values() if owner.aggregates is not None else ()
+    nested = next((part for part in walk(aggregate) if isinstance(part, ColumnRef) and part.key in inside), None)
+    if nested is not None:
+        raise PostgresError("42803", "aggregate function calls cannot be nested", location=nested.location)
     if owner.aggregates is None or any(isinstance(part, SubLink) for part in walk(aggregate)):
         raise not_supported("this aggregate of columns of the outer query is not supported", location=aggregate.location)
 

@@ -23,3 +23,10 @@ SELECT array_fill(1, ARRAY[2, 2], '{}');
 SELECT count(*) OVER w FROM grouped WINDOW w AS (ORDER BY a), w AS (ORDER BY b);
 INSERT INTO grouped (a) VALUES (1), (2) RETURNING *;
 DROP TABLE grouped CASCADE;
+-- a merged column is that of a side
+CREATE TABLE g1 (f int, a int); CREATE TABLE g2 (f int, b int); INSERT INTO g1 VALUES (1, 1), (2, 2); INSERT INTO g2 VALUES (1, 1), (3, 3);
+SELECT f, count(*) FROM g1 LEFT JOIN g2 USING (f) GROUP BY g1.f ORDER BY 1; SELECT f, g1.f FROM g1 JOIN g2 USING (f) GROUP BY f;
+SELECT f FROM g1 RIGHT JOIN g2 USING (f) GROUP BY g2.f ORDER BY f; SELECT f FROM g1 LEFT JOIN g2 USING (f) GROUP BY g2.f;
+-- an aggregate of the outer query in another one
+SELECT (SELECT max(min(g1.f)) FROM g2) FROM g1; SELECT (SELECT max(g1.f) FILTER (WHERE sum(g1.a) > 0) FROM g2) FROM g1;
+DROP TABLE g1, g2;
