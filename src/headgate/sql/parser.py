@@ -283,8 +283,9 @@ def _syntax_error(error: postgast.PgQueryError, text: str) -> PostgresError:
     ):
         return PostgresError("0A000", message, position=location)
     if message == "invalid Unicode escape" and location is not None:
-        forms = "\\uXXXX or \\UXXXXXXXX" if text[location : location + 1] in ("u", "U") else "\\XXXX or \\+XXXXXX"
-        return PostgresError("42601", message, hint=f"Unicode escapes must be {forms}.", position=location)
+        in_string = text[location : location + 1] in ("u", "U")  # E'…', not U&'…'
+        forms = "\\uXXXX or \\UXXXXXXXX" if in_string else "\\XXXX or \\+XXXXXX"
+        return PostgresError("22025" if in_string else "42601", message, hint=f"Unicode escapes must be {forms}.", position=location)
     if message.startswith("unsafe use of"):
         return PostgresError(
             "22P06", message, hint="Use '' to write quotes in strings. \\' is insecure in client-only encodings.", position=location
