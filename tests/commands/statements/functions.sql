@@ -182,7 +182,7 @@ CREATE OR REPLACE FUNCTION no_rows() RETURNS SETOF int LANGUAGE plpgsql AS 'DECL
 -- the fields of OUT parameters
 CREATE FUNCTION two(a int, OUT x int, OUT y text) LANGUAGE plpgsql AS 'BEGIN x := a; y := a + 1; END';
 SELECT (two(1)).x, (two(1)).y, row_to_json(two(2)), two(3); SELECT (two(1)).z;
-DO $$ BEGIN RAISE NOTICE '%', (two(5)).y; END $$;
+DO $$ BEGIN RAISE NOTICE '%', (two(5)).y; END $$; DO $$ DECLARE r record; BEGIN r := two(6); RAISE NOTICE '% %', r.y, pg_typeof(r.x); END $$;
 -- the SQLSTATE of errors of the grammar
 DO $$ DECLARE body text; BEGIN
 FOREACH body IN ARRAY ARRAY['BEGIN RETURN 5; END', 'BEGIN RETURN NEXT; END', 'DECLARE a CONSTANT int := 1; BEGIN a := 2; END', 'DECLARE a int NOT NULL; BEGIN END', 'DECLARE a int; BEGIN OPEN a FOR SELECT 1; END', 'BEGIN RAISE absent; END', 'BEGIN EXIT; END'] LOOP

@@ -128,7 +128,20 @@ class SessionHost:
         first = next(rows.rows, None)
         if next(rows.rows, None) is not None:
             raise PostgresError("21000", "query returned more than one row")
-        return Value(rows.columns[0][1], None if first is None else first[0])
+        kind = rows.columns[0][1]
+        kind = replace(kind, fields=self._output_columns(prepared.node)) if kind.oid == registry.RECORD else kind
+        return Value(kind, None if first is None else first[0])
+
+    def _output_columns(self, node: ParseNode) -> tuple[tuple[str, TypeRef], ...]:
+        """Return the columns of a record, if the query is a call of a function with OUT parameters whose types are known."""
+        call = unwrap(unwrap(node.target_list[0]).val) if isinstance(node, pb.SelectStmt) and node.target_list else None
+        if not isinstance(call, pb.FuncCall):
+            return ()
+        named = lookup.functions_named(self.session.begin_statement().cursor, self.session.context, call.funcname)
+        columns = {tuple((output.name, output.type_oid) for output in function.outputs) for function in named}
+        listed = columns.pop() if len(columns) == 1 else ()
+        is_known = all(registry.known().by_oid(oid).kind is not TypeKind.PSEUDO for _, oid in listed)
+        return tuple((name, type_of(oid)) for name, oid in listed) if is_known else ()
 
     def _value(self, parts: Names, scope: Scope) -> Value:
         resolved = scope.find(parts)
