@@ -19,3 +19,4 @@ SELECT jsonb_build_object(r, 2) FROM (SELECT 1 AS a) r;
 SELECT json_object_agg(r, 2) FROM (SELECT 1 AS a) r;
 SELECT json_build_object('a', 'b', 'c');
 SELECT jsonb_build_object('a', 'b', 'c');
+SELECT jsonb_set_lax('{"a": 1}', '{b}', NULL, true, NULL);

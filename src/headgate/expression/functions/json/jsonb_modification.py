@@ -168,7 +168,7 @@ def set_lax(
     if text is None or path is None or create is None:
         return None
     if treatment is None:
-        raise PostgresError("22004", _TREATMENTS)
+        raise PostgresError("22023", _TREATMENTS)
     if new is not None:
         return replaced(text, path, new, create)
     match treatment:
