@@ -141,13 +141,16 @@ class Planner:
             known = self._plans[id(query)] = query, self.make_plan(query)
         return known[1]
 
-    def plan_of_cte(self, cte: Cte) -> Plan:
-        """Return the plan of a WITH query. It is planned for its first reference, and has its own barrier (`guarded`)."""
+    def plan_of_cte(self, cte: Cte, most: int | None = None) -> Plan:
+        """Return the plan of a WITH query. It is planned for its first reference, and has its own barrier (`guarded`).
+
+        `most`: the number of rows of a recursive query that suffice, for its only reference. None: all.
+        """
         known = self._cte_plans.get(id(cte))
         if known is None:
             counts = self.evaluation.counts
             before = counts.conditions_in_python
-            known = self._cte_plans[id(cte)] = cte, self.make_plan_of_cte(cte)
+            known = self._cte_plans[id(cte)] = cte, self.make_plan_of_cte(cte, most)
             counts.conditions_in_python = before
         return known[1]
 
@@ -185,8 +188,8 @@ class Planner:
         """Plan a query, clause by clause."""
         raise NotImplementedError
 
-    def make_plan_of_cte(self, cte: Cte) -> Plan:
-        """Plan a WITH query."""
+    def make_plan_of_cte(self, cte: Cte, most: int | None) -> Plan:
+        """Plan a WITH query. `most`: see `plan_of_cte`."""
         raise NotImplementedError
 
     def view(self, relation: Relation, locks: Sequence[RowLock] = ()) -> Plan:

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructField, StructType
 
 from headgate import interruption
 from headgate.analysis.analyser import Names
-from headgate.analysis.query import Cte, PlanColumn, Query, RowLock, Select, SelectItem, SetOperation, Sort, Values, reference
+from headgate.analysis.query import Cte, CteItem, PlanColumn, Query, RowLock, Select, SelectItem, SetOperation, Sort, Values, reference
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import view as views
 from headgate.catalog.relation.relation import Relation
@@ -110,9 +110,9 @@ class QueryPlanner(Planner):
             modifying_with.freeze(self, statement.with_clause, statement)
             self.analyser.with_queries(statement.with_clause, top=True)
 
-    def make_plan_of_cte(self, cte: Cte) -> Plan:
+    def make_plan_of_cte(self, cte: Cte, most: int | None) -> Plan:
         if cte.recursion is not None:
-            return recursive_with.run(self, cte, cte.recursion)
+            return recursive_with.run(self, cte, cte.recursion, most)
         return cte.rows if cte.query is None else self.guarded(cte.query)
 
     def make_plan(self, query: Query) -> Plan:
@@ -126,6 +126,8 @@ class QueryPlanner(Planner):
         return ordering.limit(self, ordering.sort(self, plan, query.sorts), query.limit, query.sorts)
 
     def _plain(self, query: Query, select: Select) -> Plan:
+        if isinstance(select.source, CteItem) and select.source.cte.recursion is not None:
+            self.plan_of_cte(select.source.cte, recursive_with.enough(self, query, select))
         source = from_clause.source_of(self, select.source, from_clause.Reading.of(select, self))
         if select.where is not None:
             source = self.filtered(source, select.where)
