@@ -291,7 +291,7 @@ class SessionHost:
     def prepare(self, sql: Sql, scope: Scope) -> PreparedText:
         """Return a text with its variables as parameters. The result is cached for the next call."""
         cached = self._prepared.texts.get(id(sql))
-        if cached is not None:
+        if cached is not None and cached[1].fits(scope):
             return cached[1]
         conflict = self._prepared.variable_conflict or self.setting("plpgsql.variable_conflict")
         prepared = self._preparation.prepare(sql, scope, conflict)

@@ -10,12 +10,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from postgast import pg_query_pb2 as pb
 
-from headgate.commands.function.variable_reference import References
+from headgate.commands.function.variable_reference import References, fields_of
 from headgate.errors import PostgresError
 from headgate.expression import scalar
 from headgate.expression.node import Expression, TypeRef
@@ -43,6 +43,12 @@ class PreparedText:
     bound: dict[tuple[TypeRef, ...], Expression] = field(default_factory=dict)
     quick: dict[tuple[TypeRef, ...], tuple[TypeRef, scalar.Scalar]] = field(default_factory=dict)
     """By the types of the variables: the type of the value, and a Python function that computes it."""
+    rows: Mapping[str, Sequence[str] | None] = field(default_factory=dict)
+    """The records that are named as a whole, with the fields that they had (`References.rows`)."""
+
+    def fits(self, scope: Scope) -> bool:
+        """Return whether the records have the same fields still. A loop may give a record other ones."""
+        return all(fields_of(scope, name) == fields for name, fields in self.rows.items())
 
 
 class Prepared:
@@ -80,9 +86,9 @@ class Preparation:
             cite(error, sql.text, 0 if sql.is_statement else len("SELECT "))
             raise
         if node.DESCRIPTOR.name != "SelectStmt" or {field.name for field, _ in node.ListFields()} - _PLAIN or len(node.target_list) != 1:
-            return PreparedText(node, references.found, None)
+            return PreparedText(node, references.found, None, rows=references.rows)
         value = node.target_list[0].res_target.val
-        prepared = PreparedText(node, references.found, None, is_simple=not _has_query(value))
+        prepared = PreparedText(node, references.found, None, is_simple=not _has_query(value), rows=references.rows)
         if prepared.is_simple and self._calls_users(value):
             prepared.connected = self._operands(value, references.found)
         elif prepared.is_simple and _coalesces_rows(unwrap(value), references.found, scope):

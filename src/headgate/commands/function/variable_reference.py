@@ -6,7 +6,8 @@ plpgsql.variable_conflict says otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from postgast import pg_query_pb2 as pb
@@ -36,16 +37,23 @@ class _Level:
 
 
 class References:
-    """Replaces the variables in one statement, in place. `found` has the variables in the order of their parameters."""
+    """Replaces the variables in one statement, in place.
+
+    `found` has the variables in the order of their parameters. `rows` has the records that are named as a whole, with their fields.
+    """
 
     def __init__(self, scope: Scope, columns: Columns, conflict: str = "error") -> None:
         """Create the object. `conflict`: the meaning of a name of both a variable and a column, as plpgsql.variable_conflict."""
         self._scope, self._columns, self._conflict = scope, columns, conflict
         self._levels: list[_Level] = []
         self.found: list[Names] = []
+        self.rows: dict[str, Sequence[str] | None] = {}
 
     def replace(self, node: ParseNode) -> None:
         kind = node.DESCRIPTOR.name
+        if kind == "ResTarget" and not node.name and node.HasField("val"):
+            self._replace_titled(node)
+            return
         level = None
         if kind in _QUERIES:
             level = _Level()
@@ -57,11 +65,30 @@ class References:
                     continue
                 if described.is_repeated and kind != "FuncCall":  # as an argument, ``record.*`` is the whole row
                     self._spread(value)
-                for child in value if described.is_repeated else (value,):
-                    self._visit(child, kind)
+                is_apart = described.name in ("with_clause", "select_stmt")
+                with self._apart() if is_apart else contextlib.nullcontext():
+                    for child in value if described.is_repeated else (value,):
+                        self._visit(child, kind)
         finally:
             if level is not None:
                 self._levels.pop()
+
+    @contextlib.contextmanager
+    def _apart(self) -> Iterator[None]:
+        """Hide the columns of the query level in the block: WITH, FROM (SELECT …) and INSERT … SELECT do not see them."""
+        own = self._levels[-1]
+        self._levels[-1] = _Level(with_names=own.with_names)
+        try:
+            yield
+        finally:
+            self._levels[-1] = own
+
+    def _replace_titled(self, target: pb.ResTarget) -> None:
+        """Replace the variables in an item of a SELECT list, whose column keeps the name that it has by the item's text."""
+        shown = title(target.val)
+        self._visit(target.val, "ResTarget")
+        if title(target.val) != shown:
+            target.name = shown
 
     def _visit(self, node: ParseNode, parent: str) -> None:
         """Replace a reference, or visit any other node of a list or field. `parent`: the kind of the node that has it."""
@@ -74,7 +101,7 @@ class References:
         kind = inner.DESCRIPTOR.name
         if kind == "ColumnRef":
             parts = [unwrap(field_node) for field_node in inner.fields]
-            row = self._whole_row(parts, parent) if parent not in _WHOLE_VALUES else None
+            row = self._whole_row(parts) if parent not in _WHOLE_VALUES else None
             if row is not None:
                 self._put_row(node, unwrap(inner.fields[0]).sval, row, inner.location)
             elif all(part.DESCRIPTOR.name == "String" for part in parts):
@@ -92,17 +119,19 @@ class References:
             if self._scope.find((f"${inner.number}",)) is None:
                 raise PostgresError("42P02", f"there is no parameter ${inner.number}", location=inner.location)
             self._put(node, (f"${inner.number}",), inner.location)
+        elif kind == "RangeSubselect" and not inner.lateral:
+            with self._apart():
+                self.replace(inner)
         elif kind == "CurrentOfExpr" and inner.cursor_name and self._scope.find((inner.cursor_name,)) is not None:
             inner.cursor_param = self._number((inner.cursor_name,))
             inner.cursor_name = ""
         else:
             self.replace(inner)
 
-    def _whole_row(self, parts: Sequence[ParseNode], parent: str) -> Row | None:
+    def _whole_row(self, parts: Sequence[ParseNode]) -> Row | None:
         """Return the row that ``record`` or ``record.*`` denotes inside an expression, or None.
 
-        The type of a table's rows is not known to the binder, so the fields replace the row. A function may need the names of the fields
-        of a RECORD, which ROW(…) does not have.
+        The type of a table's rows and of a RECORD is not known to the binder, so the fields replace the row.
         """
         name = parts[0].sval if parts[0].DESCRIPTOR.name == "String" else None
         is_star = len(parts) == 2 and parts[1].DESCRIPTOR.name == "A_Star"
@@ -111,10 +140,13 @@ class References:
         if any(name in (level.aliases if is_star else level.columns | level.aliases) for level in self._levels):
             return None
         match = self._scope.find((name,))
-        if match is None or not isinstance(match[0].value, Row):
+        if match is None or not match[0].row:
+            return None
+        self.rows[name] = fields_of(self._scope, name)
+        if not isinstance(match[0].value, Row):
             return None
         row_type = registry.known().find(match[0].type.oid)
-        is_known = row_type is not None and not row_type.of_table and (row_type.oid != registry.RECORD or parent == "FuncCall")
+        is_known = row_type is not None and not row_type.of_table and row_type.oid != registry.RECORD
         return match[0].value if is_star or not (is_known or match[0].value.is_null) else None
 
     def _field(self, node: pb.A_Indirection) -> Names | None:
@@ -131,10 +163,11 @@ class References:
         return self._variable((name.sval, step.sval), record.location)
 
     def _put_row(self, node: ParseNode, name: str, row: Row, location: int) -> None:
-        """Replace a row by ``ROW(record.field, …)``."""
+        """Replace a row by ``ROW(record.field, …)`` with the names of its fields."""
         node.Clear()
         node.row_expr.row_format, node.row_expr.location = pb.COERCE_EXPLICIT_CALL, location
         for field_name in row.fields:
+            node.row_expr.colnames.add().string.sval = field_name
             item = node.row_expr.args.add()
             item.param_ref.number, item.param_ref.location = self._number((name, field_name)), location
 
@@ -154,7 +187,7 @@ class References:
 
     def _variable(self, parts: Names, location: int) -> Names | None:
         """Return the variable that a name denotes, or None if it can only be a column. Raise 42702 if it is ambiguous."""
-        is_column = any(parts[0] in level.columns if len(parts) == 1 else parts[0] in level.aliases for level in reversed(self._levels))
+        is_column = any(parts[0] in level.aliases or (len(parts) == 1 and parts[0] in level.columns) for level in reversed(self._levels))
         if self._scope.find(parts) is None:
             return None
         if is_column and self._conflict == "use_column":
@@ -286,6 +319,13 @@ class References:
             else:
                 outputs.append(target.name or title(value))
         return outputs
+
+
+def fields_of(scope: Scope, name: str) -> Sequence[str] | None:
+    """Return the names of the fields that a record has, or None if it is NULL or not assigned."""
+    found = scope.find((name,))
+    row = None if found is None else found[0].value
+    return tuple(row.fields) if isinstance(row, Row) and not row.is_null else None
 
 
 def _returning(node: ParseNode) -> Sequence[ParseNode]:

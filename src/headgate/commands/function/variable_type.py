@@ -115,8 +115,11 @@ class VariableTypes:
         return Row({name: Value(kind, text) for (name, kind), text in zip(columns, texts, strict=True)}, value.type.oid)
 
     def value_of(self, row: Row) -> Value:
-        """Return the text of a row."""
-        return Value(TypeRef(row.type), None if row.is_null else record.print_record([field.text for field in row.fields.values()]))
+        """Return the text of a row. The type of a RECORD has its fields."""
+        fields = tuple((name, field.type) for name, field in row.fields.items()) if row.type == registry.RECORD else ()
+        return Value(
+            TypeRef(row.type, fields=fields), None if row.is_null else record.print_record([field.text for field in row.fields.values()])
+        )
 
     def elements(self, value: Value, slice_dimensions: int) -> Sequence[Value]:
         """Return the elements of an array's text, or its slices. Raise 42804 if it is not an array, 2202E for a bad slice."""

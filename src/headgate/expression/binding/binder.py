@@ -263,7 +263,7 @@ def _boolean_test(node: pb.BooleanTest, scope: Scope, context: BindContext) -> E
 def _row(node: pb.RowExpr, scope: Scope, context: BindContext) -> Expression:
     args = row_items(node, scope, context)
     form = Form.IMPLICIT if node.row_format == pb.COERCE_IMPLICIT_CAST else Form.CALL
-    named = tuple(names.strings(node.colnames))  # empty, unless the row replaces the call of a function
+    named = tuple(names.strings(node.colnames))  # empty, unless the row replaces the call of a function or a variable
     fields = named or [f"f{place}" for place in range(1, len(args) + 1)]
     kind = TypeRef(registry.RECORD, fields=tuple(zip(fields, [arg.type for arg in args], strict=True)))
     return RowExpr(type=kind, args=args, form=form, names=named, location=node.location)

@@ -144,7 +144,7 @@ def _field(value: Value) -> Make:
 def document(value: Value, kind: TypeRef) -> Value:
     """Return a value as the json functions expect it: a row as a json object, any other value as text, dates in ISO for any DateStyle."""
     if not value.fields:
-        if kind.oid == registry.RECORD:
+        if kind.oid == registry.RECORD and not value.is_null:
             raise not_supported("a row whose columns are not known in json is not supported")
         return _under(value, kind, session_time.forms().of_documents)
     fields, present = split(value)
