@@ -39,3 +39,6 @@ SELECT to_timestamp('19971', 'YYYYMMDD');
 SELECT to_timestamp('19971)24', 'YYYYMMDD');
 SELECT to_timestamp('10000000000', 'FMYYYY');
 RESET TimeZone;
+-- the formats of ISO 8601
+SELECT interval 'P00021015T103020', interval 'P0002-10-15T10:30:20', interval 'P0002', interval 'P0002-10T1S', interval 'PT10:30', interval 'P1D1Y', interval 'PT103020.6', interval 'P-00021015.6', interval 'P10.5e4Y';
+SELECT interval 'P2147483648'; SELECT interval 'P1Y-2'; SELECT interval 'PT1:2:3:4'; SELECT interval 'P1-2147483647-2147483647';

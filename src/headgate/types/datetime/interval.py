@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import struct
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
@@ -42,10 +43,7 @@ _RIGHTMOST = {
     "year": "year", "month": "month", "year to month": "month", "day": "day", "hour": "hour", "day to hour": "hour",
     "minute": "minute", "hour to minute": "minute", "day to minute": "minute",
 }  # fmt: skip
-_ISO = re.compile(
-    r"P(?:(-?(?=\.?[0-9])[0-9.]+)Y)?(?:(-?(?=\.?[0-9])[0-9.]+)M)?(?:(-?(?=\.?[0-9])[0-9.]+)W)?(?:(-?(?=\.?[0-9])[0-9.]+)D)?"
-    r"(?:T(?:(-?(?=\.?[0-9])[0-9.]+)H)?(?:(-?(?=\.?[0-9])[0-9.]+)M)?(?:(-?(?=\.?[0-9])[0-9.]+)S)?)?\Z"
-)
+_ISO_NUMBER = re.compile(r"-?(?:([0-9]+)\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 
 @dataclass
@@ -124,10 +122,11 @@ def interval_of(text: str, modifier: int = -1, style: str = "postgres") -> Inter
     except Flawed as flawed:
         try:
             decoded = _iso(text)
-        except Flawed:
-            if flawed.flaw is Flaw.RANGE:
+        except Flawed as other:
+            flaw = other if flawed.flaw is Flaw.FORMAT else flawed
+            if flaw.flaw is Flaw.RANGE:
                 raise PostgresError("22015", f'interval field value out of range: "{text}"') from None
-            raise flawed.error("interval", text) from None
+            raise flaw.error("interval", text) from None
     parts = (decoded.years, decoded.months - 12 * decoded.years, decoded.days)
     if not (all(_fits(part, 31) for part in parts) and _fits(decoded.micros, 63)):
         raise PostgresError("22015", f'interval field value out of range: "{text}"')
@@ -227,20 +226,64 @@ def _mark(seen: set[str], units: AbstractSet[str]) -> None:
 
 
 def _iso(text: str) -> Interval:
-    """Decode the format with designators, P1Y2M3DT4H5M6S (DecodeISO8601Interval)."""
-    match = _ISO.match(text)
-    if not match or text == "P":
+    """Decode the format with designators, P1Y2M3DT4H5M6S, or the alternative format, P0001-02-03T04:05:06 (DecodeISO8601Interval)."""
+    if len(text) < 2 or text[0] != "P":
         raise Flawed(Flaw.FORMAT)
     decoded = Interval()
-    for value, unit in zip(match.groups(), ("year", "month", "week", "day", "hour", "minute", "second"), strict=True):
-        if value is None:
-            continue
-        sign = -1 if value.startswith("-") else 1
-        whole, _, fraction = value.lstrip("-").partition(".")
-        if "." in fraction:
-            raise Flawed(Flaw.FORMAT)
-        decoded.add(unit, sign * int(whole or 0), sign * float("0." + (fraction or "0")))
+    date, _, time = text[1:].partition("T")
+    _add_iso(decoded, date, {"Y": "year", "M": "month", "W": "week", "D": "day"}, ("year", "month", "day"), "-", 8)
+    _add_iso(decoded, time, {"H": "hour", "M": "minute", "S": "second"}, ("hour", "minute", "second"), ":", 6)
     return decoded
+
+
+def _add_iso(decoded: Interval, text: str, designators: Mapping[str, str], units: Sequence[str], separator: str, width: int) -> None:
+    """Add one half of a text in an ISO format. A number of `width` digits without a designator has all units of the alternative format."""
+    position = 0
+    while position < len(text):
+        number = _ISO_NUMBER.match(text, position)
+        if number is None:
+            raise Flawed(Flaw.FORMAT)
+        mark = text[number.end() : number.end() + 1]
+        if mark in designators:
+            decoded.add(designators[mark], *_iso_number(number[0]))
+            position = number.end() + 1
+        elif position == 0 and not mark and len(number[1]) == width:
+            value, fraction = _iso_number(number[0])
+            sign = -1 if value < 0 else 1
+            for unit, part in zip(units, (abs(value) // 10000, abs(value) // 100 % 100, abs(value) % 100), strict=True):
+                decoded.add(unit, sign * part, 0.0)
+            decoded.add("microsecond" if units[-1] == "second" else units[-1], 0, fraction)  # PostgreSQL does not scale that of a time
+            return
+        elif position == 0 and mark in ("", separator):
+            _add_separated(decoded, text, units, separator)
+            return
+        else:
+            raise Flawed(Flaw.FORMAT)
+
+
+def _add_separated(decoded: Interval, text: str, units: Sequence[str], separator: str) -> None:
+    """Add numbers of the alternative format, such as 0001-02-03. The last ones may be missing."""
+    position = 0
+    for unit in units:
+        number = _ISO_NUMBER.match(text, position)
+        if number is None:
+            raise Flawed(Flaw.FORMAT)
+        decoded.add(unit, *_iso_number(number[0]))
+        position = number.end()
+        if position == len(text):
+            return
+        if text[position] != separator:
+            raise Flawed(Flaw.FORMAT)
+        position += 1
+    raise Flawed(Flaw.FORMAT)
+
+
+def _iso_number(text: str) -> tuple[int, float]:
+    """Return the whole part and the fraction of a number. Raise Flawed if it is greater than 1e15."""
+    value = float(text)
+    if abs(value) > 1e15:
+        raise Flawed(Flaw.RANGE)
+    return int(value), value - int(value)
 
 
 def _toward_zero(value: int, unit: int) -> int:
