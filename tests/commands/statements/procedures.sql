@@ -183,3 +183,7 @@ DO $$ BEGIN EXECUTE 'SELECT 1 INTO seen5'; END $$;
 DO $$ BEGIN EXECUTE 'COMMIT'; END $$;
 DO $$ BEGIN EXECUTE 'CREATE TABLE seen6 (a int); SELEC'; END $$;
 DO $$ BEGIN EXECUTE 'CREATE TABLE seen7 (a int); SELECT 1/0'; END $$;
+-- a value of EXECUTE is assigned to its parameter
+PREPARE of_int (int) AS SELECT $1; EXECUTE of_int (2.7); EXECUTE of_int ('5'); EXECUTE of_int ('5'::text); EXECUTE of_int (true);
+PREPARE of_bool (boolean) AS SELECT $1; EXECUTE of_bool (1); EXECUTE of_bool (NULL); EXECUTE of_bool ('yes');
+DEALLOCATE ALL;

@@ -9,8 +9,13 @@ from typing import TYPE_CHECKING
 
 from postgast import pg_query_pb2 as pb
 
+from headgate.commands.function.host import SessionHost
+from headgate.commands.function.prepared_text import Prepared
 from headgate.commands.session import Parameter
 from headgate.errors import PostgresError, existing
+from headgate.expression.binding.coercion import coerce
+from headgate.expression.binding.coercion_pathway import Reach
+from headgate.expression.node import TypeRef
 from headgate.server.protocol import parameter
 from headgate.server.protocol.portal import PreparedStatement
 from headgate.sql import grammar, parser
@@ -21,6 +26,8 @@ from headgate.types.resultset import ResultSet
 
 if TYPE_CHECKING:
     from headgate.server.session.session import ClientSession
+
+_UNCHECKED = {"ColumnRef", "FuncCall", "ParamRef", "SubLink"}
 
 
 def find(session: ClientSession, name: str) -> PreparedStatement:
@@ -58,6 +65,8 @@ def execute(session: ClientSession, node: pb.ExecuteStmt, text: str) -> str | Re
         )
     if prepared.statement is None:
         return "EXECUTE"
+    for number, (param, oid) in enumerate(zip(node.params, prepared.parameters, strict=True), 1):
+        _check_type(session, param, number, oid)
     values = [_value(session, parser.unwrap(param), oid) for param, oid in zip(node.params, prepared.parameters, strict=True)]
     session.parameters = tuple(Parameter(oid, value) for oid, value in zip(prepared.parameters, values, strict=True))
     session.analysed.expect(prepared.statement.node)
@@ -66,6 +75,22 @@ def execute(session: ClientSession, node: pb.ExecuteStmt, text: str) -> str | Re
         return session.nested_statements.tag_of(result)
     session.nested_statements.check_unchanged(prepared, prepared.statement, result)
     return result
+
+
+def _check_type(session: ClientSession, node: pb.Node, number: int, type_oid: int) -> None:
+    """Raise 42804 unless a value can be assigned to the parameter. Values with calls, subqueries or parameters are not checked."""
+    if any(part.DESCRIPTOR.name in _UNCHECKED for part in parser.walk(node)) or node.a_const.HasField("sval"):
+        return
+    host = SessionHost(session, Prepared())
+    bound, context = host.bound_node(node, {}), host.expressions.context([])
+    if coerce(bound, TypeRef(type_oid), Reach.ASSIGNMENT, context) is None:
+        given, expected = context.show_type(bound.type.oid), context.show_type(type_oid)
+        raise PostgresError(
+            "42804",
+            f"parameter ${number} of type {given} cannot be coerced to the expected type {expected}",
+            hint="You will need to rewrite or cast the expression.",
+            location=parser.beginning(node),
+        )
 
 
 def _value(session: ClientSession, node: ParseNode, type_oid: int) -> str | None:
