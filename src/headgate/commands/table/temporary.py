@@ -31,7 +31,7 @@ def at_commit(session: Session, transaction: Transaction, relation: Relation, wh
     """Register the ON COMMIT action of a new temporary table, which runs at the end of each transaction."""
     if what == DROP:
         session.deferral.at_end(relation.oid, lambda: _drop_with_children(transaction, relation))
-    elif what == DELETE_ROWS:
+    elif what == DELETE_ROWS and not relation.is_partitioned:  # each partition has its own action
         session.context.emptied_at_commit.add(relation.oid)
         temporary_schema.touched(session, transaction, relation)
 
