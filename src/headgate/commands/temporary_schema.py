@@ -16,6 +16,7 @@ from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Relation
 from headgate.commands import privilege
 from headgate.errors import PostgresError
+from headgate.storage.transaction.prepared import OPERATED_ON_TEMPORARY
 
 if TYPE_CHECKING:
     from headgate.commands.session import Session
@@ -46,6 +47,7 @@ def schema(session: Session, transaction: Transaction) -> tuple[int, str]:
     cursor, context = transaction.cursor, session.context
     if not privilege.may_on_database(cursor, context.user, context.database, "TEMPORARY"):
         raise PostgresError("42501", f'permission denied to create temporary tables in database "{context.database_name}"')
+    transaction.unpreparable = OPERATED_ON_TEMPORARY
     name = f"{PREFIX}{context.pid}"
     temporary = namespace.lookup(cursor, context.database, name)
     if temporary is None:

@@ -8,8 +8,11 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from urllib.parse import unquote
 
+from headgate.catalog.physical import rows
+from headgate.errors import PostgresError
 from headgate.failpoint import Step, step
 from headgate.lsn import Lsn
 from headgate.storage.delta import file_action, fsync
@@ -20,7 +23,7 @@ from headgate.storage.transaction.intent import Intent, Intents
 from headgate.storage.transaction.log import EntryKind, OriginProgress
 from headgate.storage.transaction.own_locks import OwnLocks
 from headgate.storage.transaction.pending_rows import PendingRows
-from headgate.storage.transaction.prepared import PreparedTransactions, PreparedXact
+from headgate.storage.transaction.prepared import OPERATED_ON_TEMPORARY, PreparedTransactions, PreparedXact
 from headgate.storage.transaction.snapshot import Snapshot, not_in_series
 from headgate.storage.transaction.staged import StagedTable
 from headgate.storage.transaction.staging import Staging
@@ -190,6 +193,7 @@ class Ending:
             staging.record_catalog()
             staging.make_whole()
             staged = staging.kept()
+            self._refuse_temporary({*staged, *staging.created, *staging.dropped, *self._storage.locks.tables_of(locks.xid)})
             if self._storage.durable:
                 self._sync(self._intent(staged, None))
             tables = {key[1]: (table.base.version, table.actions()) for key, table in staged.items()}
@@ -208,6 +212,14 @@ class Ending:
         self._unregister()
         self._storage.locks.disown(locks.xid)
         return end
+
+    def _refuse_temporary(self, keys: AbstractSet[Key]) -> None:
+        """Raise 0A000 if one of the tables is temporary: its session drops it at its end."""
+        sql = "SELECT oid FROM hg.pg_class WHERE dbid = ? AND relpersistence = 't'"
+        with contextlib.closing(self._storage.catalog.cursor()) as committed:  # it has the tables that the transaction has dropped
+            temporary = {oid for cursor in (self._catalog.cursor, committed) for (oid,) in rows(cursor, sql, [self._catalog.database])}
+        if any(oid in temporary for _, oid in keys):
+            raise PostgresError("0A000", OPERATED_ON_TEMPORARY)
 
     def _end(self) -> None:
         self._has_ended = True

@@ -46,6 +46,9 @@ from headgate.storage.transaction.staged import StagedTable, repeated
 from headgate.storage.transaction.storage import Storage
 
 
+OPERATED_ON_TEMPORARY = "cannot PREPARE a transaction that has operated on temporary objects"
+
+
 @dataclass(frozen=True)
 class PreparedXact:
     """One prepared transaction. `time`: when it was prepared, in µs since 2000; `position`: commit_lsn of its entry."""
