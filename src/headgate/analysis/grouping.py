@@ -118,8 +118,11 @@ def read(
     is_grouped = bool(node.group_clause or outer_aggregates) or having is not None
     if not is_grouped and not any(_has_aggregate(expression) for expression in expressions):
         return None
-    clause = read_sets(node, lambda element: _item(analyser.context, element, targets, scope))
+    named = dict[int, Expression]()
+    clause = read_sets(node, lambda element: _remembered(_item(analyser.context, element, targets, scope), targets, named))
     groups = _Groups(analyser, source, multiplied(clause, distinct=node.group_distinct), outer_aggregates)
+    if len(groups.sets) > 1 and len(set(named.values())) < len(named):
+        raise not_supported("grouping sets of columns of the SELECT list that have equal expressions are not supported")
     targets = [replace(target, expression=groups.over_groups(target.expression)) for target in targets]
     sorts = [replace(sort_item, expression=groups.over_groups(sort_item.expression)) for sort_item in sorts]
     over_groups = None if having is None else groups.over_groups(having)
@@ -164,6 +167,14 @@ def _item(context: BindContext, node: ParseNode, targets: Sequence[SelectItem], 
     resolved = resolve_unknown(expression, context)
     ordering.require_equality(resolved)
     return resolved
+
+
+def _remembered(expression: Expression, targets: Sequence[SelectItem], named: dict[int, Expression]) -> Expression:
+    """Return an item of GROUP BY. Add it to `named`, by its place, if it is an item of the SELECT list that is named there."""
+    place = next((place for place, target in enumerate(targets) if target.expression is expression), None)
+    if place is not None:
+        named[place] = expression
+    return expression
 
 
 def _refuse_calls(expression: Expression, context: BindContext) -> None:
