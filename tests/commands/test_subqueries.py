@@ -25,7 +25,7 @@ def test_aggregate_of_an_outer_column_in_a_nested_subquery_is_rejected_as_unsupp
 
 def test_query_that_would_have_other_rows_is_rejected_as_unsupported(node: Any) -> None:
     with psycopg.connect(node.conninfo(node.new_database()), autocommit=True) as session:
-        session.execute("CREATE TABLE x (v int)")
+        session.execute("CREATE TABLE x (v int); CREATE FUNCTION f(int) RETURNS SETOF int LANGUAGE sql AS 'SELECT $1'")
         for query, message in (
             (
                 "WITH RECURSIVE r AS (SELECT 1 AS a UNION ALL SELECT a FROM r) SEARCH DEPTH FIRST BY a SET s SELECT * FROM r",
@@ -33,6 +33,7 @@ def test_query_that_would_have_other_rows_is_rejected_as_unsupported(node: Any) 
             ),
             ("WITH RECURSIVE r AS (SELECT 1 AS a UNION ALL SELECT a FROM r) CYCLE a SET c USING p SELECT * FROM r", "the CYCLE clause"),
             ("SELECT v AS a, v AS b FROM x GROUP BY a, ROLLUP (b)", "equal expressions"),
+            ("SELECT * FROM x, f(x.v)", "columns as arguments of the function f in FROM"),
         ):
             with pytest.raises(psycopg.errors.FeatureNotSupported, match=message):
                 session.execute(query.encode())

@@ -166,7 +166,13 @@ class _Calls:
             return
         if scan.ordinality or scan.is_rowsfrom:
             raise not_supported("this form of function in FROM is not supported")
-        function, arguments = self._chosen(called, candidates)
+        try:
+            function, arguments = self._chosen(called, candidates)
+        except PostgresError as error:
+            if error.sqlstate not in ("42P01", "42703") or not any(isinstance(part, pb.ColumnRef) for part in walk(called)):
+                raise
+            message = f"columns as arguments of the function {names.strings(called.funcname)[-1]} in FROM are not supported"
+            raise not_supported(message, location=called.location) from error
         columns, rows = self._rows(function, arguments, scan)
         alias = scan.alias.aliasname or function.name
         chosen = names.strings(scan.alias.colnames)
