@@ -45,7 +45,6 @@ from headgate.storage.transaction.recorded_catalog import CatalogWrite
 from headgate.storage.transaction.staged import StagedTable, repeated
 from headgate.storage.transaction.storage import Storage
 
-
 OPERATED_ON_TEMPORARY = "cannot PREPARE a transaction that has operated on temporary objects"
 
 
