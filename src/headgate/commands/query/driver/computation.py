@@ -101,24 +101,35 @@ def value(expression: Expression, columns: Mapping[str, pa.Array], rows: int, ti
         kind = expression.type
         return read_text(pa.array(_texts(expression, columns, rows, time), pa.string()), kind.oid, kind.typmod)
 
-    return _computed(expression, rows, lambda: columnwise.value(expression, columns, rows), by_row)
+    return _computed(expression, columns, rows, lambda: columnwise.value(expression, columns, rows), by_row)
 
 
 def condition(expression: Expression, columns: Mapping[str, pa.Array], rows: int, time: SessionTime) -> pa.BooleanArray:
     """Return whether each row passes, as `columnwise.condition` does."""
     return _computed(
         expression,
+        columns,
         rows,
         lambda: columnwise.condition(expression, columns, rows),
         lambda: pa.array([text == "t" for text in _texts(expression, columns, rows, time)], pa.bool_()),
     )
 
 
-def _computed(expression: Expression, rows: int, by_column: Callable[[], pa.Array], by_row: Callable[[], pa.Array]) -> pa.Array:
+def _computed(
+    expression: Expression,
+    columns: Mapping[str, pa.Array],
+    rows: int,
+    by_column: Callable[[], pa.Array],
+    by_row: Callable[[], pa.Array],
+) -> pa.Array:
     try:
         return by_column()
     except NotColumnwise:
-        if rows > MOST or not all(map(_is_known_by_row, n.walk(expression))):
+        nodes = list(n.walk(expression))
+        # a prepared subquery is a column that only Spark has
+        if rows > MOST or any(isinstance(node, ColumnRef) and node.key not in columns for node in nodes):
+            raise
+        if not all(map(_is_known_by_row, nodes)):
             raise
     with usual_way_says():
         return by_row()
