@@ -71,7 +71,16 @@ CREATE ROLE computed_reader; GRANT SELECT, INSERT ON u TO computed_reader; SET R
 SELECT id FROM u WHERE id = 200 FOR UPDATE;
 SELECT id FROM u WHERE id = 200;
 INSERT INTO u (id) SELECT id FROM t WHERE id = 9;
+RESET ROLE; GRANT UPDATE ON u TO computed_reader; GRANT SELECT (id) ON t TO computed_reader; SET ROLE computed_reader;
+UPDATE u SET s = (SELECT s FROM t WHERE id = 9) WHERE id = -1;
+UPDATE u SET s = 'e' WHERE id = 200 AND EXISTS (SELECT s FROM t);
+UPDATE u SET s = 'e' WHERE id = 200 AND EXISTS (SELECT id FROM t) RETURNING s;
 RESET ROLE; DROP OWNED BY computed_reader; DROP ROLE computed_reader;
+SET extra_float_digits = -5;
+UPDATE t SET f = (SELECT f FROM t WHERE id = 5) WHERE id = 8;
+SELECT id FROM t WHERE f = (SELECT f FROM t WHERE id = 5) ORDER BY id;
+RESET extra_float_digits;
+SELECT id, f FROM t WHERE id = 8;
 DROP TABLE u;
 CREATE SEQUENCE q;
 DO $$ DECLARE r bigint; w text; BEGIN

@@ -16,14 +16,13 @@ after the last row of its task is written.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
 import pyarrow as pa
 
-from headgate.analysis.query import ChangesItem, FromItem, Limit, PlanColumn, Query, RelationItem, Select, SelectItem
+from headgate.analysis.query import ChangesItem, FromItem, Limit, PlanColumn, Query, RelationItem, Select, SelectItem, parts
 from headgate.commands import privilege
 from headgate.commands.query import row_by_row
 from headgate.commands.query.catalog import answer as catalog
@@ -43,7 +42,7 @@ from headgate.storage.delta import file_action
 from headgate.types import registry
 from headgate.types.registry import FIRST_USER_OID
 from headgate.types.resultset import ResultSet
-from headgate.types.text.text import read_text
+from headgate.types.text.text import read_text, write_text
 
 MOST = 10_000
 """Maximum LIMIT, in rows, that the driver answers from the start of a table."""
@@ -60,13 +59,9 @@ def _table_refusal(query: Query, select: Select) -> str | None:
 def _table_answer(planner: Planner, query: Query, select: Select) -> ResultSet:
     """Return the result of a query whose FROM clause is one relation."""
     table = _table(planner, select)
-    if _is_count(query, select) and (counted := _count(table)) is not None:
-        values = [pa.array([counted], pa.int64())]
-    elif (whole := _whole(table, query, select)) is not None:
+    if (whole := _whole(table, query, select)) is not None:
         return whole
-    else:
-        values = _table_values(table, query, select)
-    return table_rows.result(query.columns, values, planner.session)
+    return table_rows.result(query.columns, _table_values(table, query, select), planner.session)
 
 
 def _table(planner: Planner, select: Select) -> HeldTable:
@@ -84,6 +79,8 @@ def _table(planner: Planner, select: Select) -> HeldTable:
 
 def _table_values(table: HeldTable, query: Query, select: Select, *, scans: bool = True) -> list[pa.Array]:
     """Return the values of the SELECT list. Unless it `scans`, raise NotColumnwise if a table that is not small has to be read."""
+    if _is_count(query, select) and (counted := _count(table)) is not None:
+        return [pa.array([counted], pa.int64())]
     with usual_way_says():
         prepared = TableQuery.of(table, query, select)
     return prepared.values(_among(table, prepared, scans=scans))
@@ -181,18 +178,35 @@ def _answered(link: SubLink) -> Query:
     )
 
 
-def _constant_answer(planner: Planner, query: Query, select: Select, run: Callable[[Query], ResultSet]) -> ResultSet:
-    """Return the result of one row. `run`: returns the result of a subquery."""
+def _constant_answer(planner: Planner, query: Query, select: Select) -> ResultSet:
+    """Return the result of one row."""
     calls = any(row_by_row.calls_session(target.expression) for target in select.targets)
     try:
-        return table_rows.result(query.columns, [_value(planner, target.expression, run) for target in select.targets], planner.session)
+        return table_rows.result(query.columns, [_value(planner, target.expression) for target in select.targets], planner.session)
     except PostgresError as error:
         if error.sqlstate in computation.CANCELLED or (calls and error.sqlstate != "0A000"):
             raise  # the next engine would call a function of a user again
         raise NotColumnwise(error.sqlstate) from error
 
 
-def _value(planner: Planner, target: Expression, run: Callable[[Query], ResultSet]) -> pa.Array:
+def check_rights(planner: Planner, part: object) -> None:
+    """Raise 42501 if the role may not read a table or a column that a query, or a subquery of expressions, names.
+
+    Called for parts that are not run, whose rights PostgreSQL checks too: the SELECT list of EXISTS, and SET if no row is changed.
+    """
+    nodes = list(parts(part))
+    for item in nodes:
+        if isinstance(item, RelationItem):
+            privilege.readable(planner.transaction.cursor, planner.role, item.relation)
+            from_clause.permit(planner, item.relation, item.locks)
+            from_clause.restrict(planner, item.relation, item.star)
+    restricted = planner.evaluation.restricted
+    for node in nodes:
+        if isinstance(node, ColumnRef) and node.key in restricted:
+            raise restricted[node.key]
+
+
+def _value(planner: Planner, target: Expression) -> pa.Array:
     """Return a one-element array of the value in stored form. Raise NotColumnwise if only Spark can compute it."""
     links: dict[str, SubLink] = {}
 
@@ -205,7 +219,7 @@ def _value(planner: Planner, target: Expression, run: Callable[[Query], ResultSe
 
     expression, kind = planner.prepare(rewriting.rewrite(target, placed)), target.type
     if links:
-        text = RowEvaluator(planner.evaluation.time, lambda column: _subquery(links[column.key], run)).constant(expression).value
+        text = RowEvaluator(planner.evaluation.time, lambda column: _subquery(planner, links[column.key])).constant(expression).value
         return read_text(pa.array([text], pa.string()), kind.oid, kind.typmod)
     return array_of(expression, planner.evaluation.time)
 
@@ -215,43 +229,56 @@ def few(planner: Planner, query: Query) -> pa.Table:
 
     Raise NotColumnwise if the rows may be many, or if the query calls a function of a user.
     """
-    select = query.body
-    assert isinstance(select, Select)
-    if any(row_by_row.calls_session(target.expression) for target in select.targets):
-        raise NotColumnwise("a function of a user")
-    if isinstance(select.source, RelationItem):
-        values = _table_values(_table(planner, select), query, select, scans=False)
-    elif type(select.source) is FromItem:
-        with usual_way_says():
-            values = [_value(planner, target.expression, functools.partial(answer, planner)) for target in select.targets]
-    else:
-        raise NotColumnwise("changes")
-    return pa.table(values, names=[column.key for column in query.columns])
+    assert isinstance(query.body, Select)
+    _refuse_calls(query.body)
+    return pa.table(_stored(planner, query, scans=False), names=[column.key for column in query.columns])
 
 
 def answered(planner: Planner, expression: Expression) -> Expression:
     """Return an expression with the values of its subqueries. Raise NotColumnwise if the driver does not take one of them."""
+    links = [node for node in walk(expression) if isinstance(node, SubLink)]
+    if not links:
+        return expression
+    if any(_refusal_of(link, refusal) is not None for link in links):
+        raise NotColumnwise("a subquery")
+    _refuse_calls(expression)
 
     def value(node: Expression) -> Expression | None:
-        if not isinstance(node, SubLink):
-            return None
-        reason = _refusal_of(node, refusal)
-        if reason is not None:
-            raise NotColumnwise(reason)
-        return _subquery(node, functools.partial(answer, planner))
+        return _subquery(planner, node) if isinstance(node, SubLink) else None
 
     with usual_way_says():
         return rewriting.rewrite(expression, value)
 
 
-def _subquery(link: SubLink, run: Callable[[Query], ResultSet]) -> Const:
-    rows = (row for batch in run(_answered(link)) for row in batch.to_pylist())
-    first = next(rows, None)
+def _refuse_calls(part: Select | Expression) -> None:
+    """Raise NotColumnwise if a query or an expression calls a function of a user. The usual execution could call it again."""
+    if any(isinstance(node, Expression) and row_by_row.calls_session(node) for node in parts(part)):
+        raise NotColumnwise("a function of a user")
+
+
+def _stored(planner: Planner, query: Query, *, scans: bool) -> list[pa.Array]:
+    """Return the columns of a query that `refusal` accepts, in stored form. `scans`: see `_table_values`."""
+    select = query.body
+    assert isinstance(select, Select)
+    if isinstance(select.source, RelationItem):
+        return _table_values(_table(planner, select), query, select, scans=scans)
+    if type(select.source) is not FromItem:
+        raise NotColumnwise("changes")
+    with usual_way_says():
+        return [_value(planner, target.expression) for target in select.targets]
+
+
+def _subquery(planner: Planner, link: SubLink) -> Const:
     if link.kind == "EXISTS":
-        return Const(type=BOOLEAN, value="f" if first is None else "t")
-    if next(rows, None) is not None:
+        check_rights(planner, link.query)
+    query = _answered(link)
+    values, *_ = _stored(planner, query, scans=True)
+    if link.kind == "EXISTS":
+        return Const(type=BOOLEAN, value="t" if len(values) else "f")
+    if len(values) > 1:
         raise PostgresError("21000", "more than one row returned by a subquery used as an expression")
-    return Const(type=link.type, value=None if first is None else next(iter(first.values())))
+    texts = write_text(values, query.columns[0].type.oid)
+    return Const(type=link.type, value=texts[0].as_py() if len(texts) else None)
 
 
 _Refuse: TypeAlias = Callable[[Query, Select], str | None]
@@ -260,7 +287,7 @@ _Answer: TypeAlias = Callable[[Planner, Query, Select], ResultSet]
 _BY_SOURCE: Mapping[type[FromItem], tuple[_Refuse, _Answer]] = {
     FromItem: (
         lambda query, select: _constant_refusal(query, select, refusal),
-        lambda planner, query, select: _constant_answer(planner, query, select, functools.partial(answer, planner)),
+        _constant_answer,
     ),
     RelationItem: (_table_refusal, _table_answer),
     ChangesItem: (change_stream.refusal, change_stream.answer),
