@@ -79,8 +79,12 @@ RESET ROLE; DROP OWNED BY computed_reader; DROP ROLE computed_reader;
 SET extra_float_digits = -5;
 UPDATE t SET f = (SELECT f FROM t WHERE id = 5) WHERE id = 8;
 SELECT id FROM t WHERE f = (SELECT f FROM t WHERE id = 5) ORDER BY id;
-RESET extra_float_digits;
-SELECT id, f FROM t WHERE id = 8;
+SET datestyle = 'SQL, DMY';
+UPDATE t SET s = 'x' || d || f || i, d = ('05/03/' || 2024)::date WHERE id = 8 RETURNING s, '' || d, ('06/03/' || 2024)::date + id;
+INSERT INTO u (id, s) SELECT 400, right('' || d, 5) FROM t WHERE id = 9 RETURNING s;
+DO $$ DECLARE d date := '04/03/2024'; s text := '05/03/2024'; BEGIN RAISE NOTICE '% % %', 'd ' || d, s::date - d, concat(1 / 7.0::float8); END $$;
+RESET datestyle; RESET extra_float_digits;
+SELECT id, f, s, d FROM t WHERE id = 8;
 DROP TABLE u;
 CREATE SEQUENCE q;
 DO $$ DECLARE r bigint; w text; BEGIN

@@ -34,7 +34,12 @@ from headgate.expression.spark.array_element import as_item
 from headgate.expression.spark.session_time import SessionTime, planning
 from headgate.types import registry
 from headgate.types.text import record
-from headgate.types.text.text import normal_form, read_text, write_text
+from headgate.types.text.text import depends_on, normal_form, read_text, write_text
+from headgate.types.text_column import TextSettings
+
+_TEXTUAL = frozenset({"anytextcat", "textanycat", "concat", "concat_ws", "format"})
+"""Functions that write values of any type as text."""
+_READ_BY_STYLE = frozenset({registry.DATE, registry.TIMESTAMP, registry.TIMESTAMPTZ, registry.INTERVAL})
 
 
 class RowEvaluator:
@@ -134,6 +139,11 @@ class RowEvaluator:
             assert isinstance(operand, Const)
             assert operand.value is not None
             return Const(type=kind, value=normal_form(operand.value, kind.oid, modifier))
+        if self._time.forms != self._time.forms.held:
+            styled = _styled(node, self._time.forms)
+            if isinstance(styled, Const):
+                return styled
+            node = styled
         with planning(self._time), literal.numerics_as_text():
             planned = compiler.plan(node)
             if planned.error is not None:
@@ -173,6 +183,37 @@ def _assigned_modifier(node: Expression) -> int | None:
         explicit = node.args[2] if len(node.args) == 3 else None
         return modifier if explicit is None or (isinstance(explicit, Const) and explicit.value == "f") else None
     return None
+
+
+def _styled(node: Expression, forms: TextSettings) -> Expression:
+    """Return a node for which DuckDB, which has only the default settings, computes the value that it has under the session's settings.
+
+    A cast of text to a date, a timestamp or an interval becomes its value. Operands that a function writes as text become texts.
+    """
+
+    def text(value: Const) -> Const:
+        oid, typmod = value.type.oid, value.type.typmod
+        return Const(type=n.TEXT, value=write_text(read_text(pa.array([value.value]), oid, typmod), oid, session=forms)[0].as_py())
+
+    if isinstance(node, n.CoerceViaIO) and isinstance(node.arg, Const) and node.arg.value is not None and _is_read_by_style(node.type.oid):
+        return Const(type=node.type, value=normal_form(text(node.arg).value or "", node.type.oid, session=forms))
+    function = _function(node)
+    if function is None or builtin.function(function).name not in _TEXTUAL or (isinstance(node, FuncExpr) and node.variadic):
+        return node
+
+    def as_text(operand: Expression) -> Expression | None:
+        if operand is node:
+            return None
+        if isinstance(operand, Const) and operand.value is not None and depends_on(operand.type.oid, forms):
+            return text(operand)
+        return operand
+
+    return rewriting.rewrite(node, as_text)
+
+
+def _is_read_by_style(oid: int) -> bool:
+    kind = registry.known().find(oid)
+    return (kind.element if kind is not None and kind.is_array else oid) in _READ_BY_STYLE
 
 
 def _function(node: Expression) -> int | None:
