@@ -82,6 +82,11 @@ def test_expression_that_needs_the_session_is_not_known(expression: str) -> None
     assert not computation.is_known(bound(expression))
 
 
+def test_timeout_of_a_lock_is_raised_at_once() -> None:
+    with pytest.raises(PostgresError), computation.usual_way_says():
+        raise PostgresError("55P03", "canceling statement due to lock timeout")
+
+
 @pytest.mark.parametrize(("rounds", "seed"), [pytest.param(1, 1), pytest.param(60, 2, marks=pytest.mark.slow)])
 def test_generated_expressions_have_postgresqls_values_or_are_left_to_spark(judge: psycopg.Connection, rounds: int, seed: int) -> None:
     outcomes: Counter[str] = Counter()

@@ -184,7 +184,7 @@ def _constant_answer(planner: Planner, query: Query, select: Select) -> ResultSe
     try:
         return table_rows.result(query.columns, [_value(planner, target.expression) for target in select.targets], planner.session)
     except PostgresError as error:
-        if error.sqlstate in computation.CANCELLED or (calls and error.sqlstate != "0A000"):
+        if error.sqlstate in computation.FINAL or (calls and error.sqlstate != "0A000"):
             raise  # the next engine would call a function of a user again
         raise NotColumnwise(error.sqlstate) from error
 

@@ -35,7 +35,8 @@ from headgate.types.text.text import read_text, write_text
 
 MOST = 16
 """Maximum number of rows that are computed one after the other. A function takes 0.3 to 10 ms of CPU for each."""
-CANCELLED = ("57014", "57P01")
+FINAL = ("57014", "57P01", "55P03", "40001", "40P01")
+"""Errors that are raised at once: the usual execution would wait for the same lock again, or would not notice the cancel."""
 _FOLDED = (n.FuncExpr, n.OpExpr, n.NullIf, n.Coalesce, n.Case, n.MinMax, n.CoerceViaIO)
 _PLAIN = (n.Const, n.Param, n.SqlValue, n.BoolExpr, n.BooleanTest, n.Coalesce, n.Case, n.CaseTest, n.MinMax, n.CoerceViaIO, n.Relabel)
 """Nodes that call no function, or only the input and output functions of types."""
@@ -147,10 +148,10 @@ def _texts(expression: Expression, columns: Mapping[str, pa.Array], rows: int, t
 
 @contextlib.contextmanager
 def usual_way_says() -> Iterator[None]:
-    """Replace a PostgresError in the block by NotColumnwise, except for a cancel. The usual execution then raises the error."""
+    """Replace a PostgresError in the block by NotColumnwise, except for `FINAL`. The usual execution then raises the error."""
     try:
         yield
     except PostgresError as error:
-        if error.sqlstate in CANCELLED:
+        if error.sqlstate in FINAL:
             raise
         raise NotColumnwise(error.sqlstate) from error
