@@ -77,7 +77,7 @@ def _insert(node: pb.InsertStmt, planner: QueryPlanner) -> tuple[ResultColumn, .
                 if not isinstance(bound, SetToDefault):
                     binder.assign(bound, kind, column.name, context)
     elif query is not None:
-        planner.analyse(query)
+        planner.analyse(query, None, target_types(node, columns, planner.context))
     if node.HasField("on_conflict_clause"):
         on_conflict.analyse(node, planner, relation)
     return _returning(node, planner, relation)

@@ -52,6 +52,8 @@ INSERT INTO u SELECT id, x FROM t WHERE id = 5 ON CONFLICT (id) DO UPDATE SET to
 INSERT INTO u SELECT id + 1000, sum(x), max(s) FROM t WHERE id < 12 GROUP BY id % 2 ORDER BY 1;
 INSERT INTO u (id, total) SELECT max(id) + 1, (SELECT sum(n) FROM t) FROM u;
 SELECT id, round(total, 4), s, d FROM u ORDER BY id;
+PREPARE untyped AS INSERT INTO u (id, total, s, d) SELECT $1, $2, v, $3 FROM t WHERE id = $4 RETURNING *;
+EXECUTE untyped('600', '1.5', '2024-03-03', 5);
 UPDATE u SET total = (SELECT sum(x) FROM t WHERE id < 9), s = (SELECT left(s, 4) FROM t WHERE id = 9) WHERE id = (SELECT min(id) FROM u) RETURNING id, round(total, 3), s;
 UPDATE u SET (total, s) = (SELECT n, v FROM t WHERE id = 11) WHERE id = 200 RETURNING *;
 UPDATE u SET total = (SELECT n FROM t WHERE id < 9) WHERE id = 200;
