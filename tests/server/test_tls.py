@@ -20,9 +20,10 @@ from tests.conftest import PG_BIN, NodeServer, Server, until
 from tests.log import Log
 
 from headgate.errors import PostgresError
-from headgate.server.authentication import certificate, scram
-from headgate.server.authentication.tls import Tls
+from headgate.server.authentication import scram
+from headgate.server.protocol import certificate
 from headgate.server.protocol.connection import Connection
+from headgate.server.protocol.tls import Tls
 from headgate.settings.node import Settings
 from headgate.walreceiver.link import Link
 

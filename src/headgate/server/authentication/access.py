@@ -14,7 +14,7 @@ from pathlib import Path
 from headgate.errors import PostgresError, Severity
 from headgate.server.authentication.hba import HbaFile
 from headgate.server.authentication.ident_map import IdentMap
-from headgate.server.authentication.tls import Tls
+from headgate.server.protocol.tls import Tls
 from headgate.settings.node import Settings
 
 _log = logging.getLogger("headgate.server")

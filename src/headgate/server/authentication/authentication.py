@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from headgate.catalog.security import password
 from headgate.errors import PostgresError, Severity
 from headgate.server.authentication import scram
-from headgate.server.authentication.certificate import ClientCertificate
 from headgate.server.authentication.hba import ConnectionRequest, HbaFile
 from headgate.server.authentication.hba_line import HbaLine
 from headgate.server.authentication.ident_map import IdentMap
 from headgate.server.protocol import message as protocol
+from headgate.server.protocol.certificate import ClientCertificate
 from headgate.server.protocol.connection import Connection, ConnectionBroken
 
 _log = logging.getLogger("headgate.server")

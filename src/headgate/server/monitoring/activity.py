@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headgate.errors import PostgresError, Severity
-from headgate.server.authentication.certificate import ClientCertificate
-from headgate.server.authentication.tls import TlsStream
 from headgate.server.interrupts import Interrupts
+from headgate.server.protocol.certificate import ClientCertificate
+from headgate.server.protocol.tls import TlsStream
 from headgate.storage.lock import Mode
 
 if TYPE_CHECKING:

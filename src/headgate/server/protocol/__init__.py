@@ -1,1 +1,1 @@
-"""The parts of the frontend/backend protocol 3.0: messages, connections, portals, rows on the wire (manual, chapter 55)."""
+"""The parts of the frontend/backend protocol 3.0: messages, connections, TLS, portals, rows on the wire (manual, chapter 55)."""

@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from headgate.errors import PostgresError, Severity
-from headgate.server.authentication.tls import Tls, TlsStream, reason
 from headgate.server.protocol.message import LARGE, MAX_HELD_MESSAGE, SMALL, length_allowed
 from headgate.server.protocol.statement_memory import Pool
+from headgate.server.protocol.tls import Tls, TlsStream, reason
 from headgate.settings.encoding import UTF8
 
 _log = logging.getLogger("headgate.server")

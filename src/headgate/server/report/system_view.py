@@ -25,8 +25,8 @@ from headgate.catalog.system_view import relations as relations_of_system
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 from headgate.server.authentication import hba, ident_map
-from headgate.server.authentication.certificate import shown
 from headgate.server.authentication.hba_line import shown as address_shown
+from headgate.server.protocol.certificate import shown
 from headgate.server.report.status_report import database_names
 from headgate.storage.transaction.log import POSTGRES_EPOCH
 from headgate.subscriber.apply.prepared import all_prepared

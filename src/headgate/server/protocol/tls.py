@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headgate.errors import PostgresError, Severity
-from headgate.server.authentication.certificate import ClientCertificate, end_point
+from headgate.server.protocol.certificate import ClientCertificate, end_point
 
 if TYPE_CHECKING:
     from headgate.settings.node import Settings
