@@ -16,9 +16,9 @@ from headgate.errors import PostgresError
 from headgate.pgoutput import message as m
 from headgate.storage.engine import Engine
 from headgate.subscriber.apply.apply import Applier
-from headgate.subscriber.apply.apply_worker import refuse_stopped
 from headgate.subscriber.apply.evolution import Follower
 from headgate.subscriber.apply.stream import AppliedStream
+from headgate.subscriber.apply_worker import refuse_stopped
 from headgate.subscriber.rows.table_writer import TableRules
 from headgate.walreceiver.receiver import StreamEndError
 

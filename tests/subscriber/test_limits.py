@@ -12,7 +12,7 @@ from tests.session import Session
 from tests.subscriber.conftest import READY
 from tests.system.proxy import Proxy
 
-from headgate.subscriber.apply import apply_worker
+from headgate.subscriber import apply_worker
 
 TABLES = "CREATE TABLE a(i int PRIMARY KEY); CREATE TABLE b(i int PRIMARY KEY); CREATE TABLE c(i int PRIMARY KEY)"
 FILLED = f"{TABLES}; INSERT INTO a SELECT generate_series(1, 3); INSERT INTO b SELECT generate_series(1, 3); CREATE PUBLICATION p FOR TABLE a, b, c"

@@ -11,7 +11,7 @@ import logging
 from headgate.catalog.replication import subscription as subscriptions
 from headgate.catalog.security import role as roles
 from headgate.errors import PostgresError
-from headgate.subscriber.apply.apply_worker import ApplyWorker
+from headgate.subscriber.apply_worker import ApplyWorker
 from headgate.subscriber.synchronization.leftover_slot import LONGEST_PAUSE
 from headgate.subscriber.worker_registry import WorkerRegistry
 from headgate.supervision import Supervised

@@ -25,7 +25,7 @@ from headgate.lsn import Lsn
 from headgate.settings.node import Settings
 from headgate.sql.names import quote_ident
 from headgate.subscriber.advice import LEFT_OUT, NO_PUBLICATION, NO_TABLES, STUCK, Subject, advice, raise_setting
-from headgate.subscriber.apply.apply_worker import BEHIND, ApplyWorker
+from headgate.subscriber.apply_worker import BEHIND, ApplyWorker
 from headgate.subscriber.snapshot import CopyReport, FailureReport, LeftOut, OtherType, Problem, SubscriptionReport, Unfilled
 from headgate.subscriber.subscription_statistics import Account, Failure, Known
 from headgate.subscriber.synchronization.initial_copy import InitialCopy
