@@ -25,9 +25,10 @@ from headgate.sql.names import quote_ident
 from headgate.subscriber import advice
 from headgate.subscriber.apply import skip
 from headgate.subscriber.apply.apply import Applier
-from headgate.subscriber.apply.evolution import DescribedTable, Follower
+from headgate.subscriber.apply.evolution import Follower
 from headgate.subscriber.apply.prepared import ReceivedPrepared
 from headgate.subscriber.apply.stream import AppliedStream
+from headgate.subscriber.described_table import DescribedTable
 from headgate.subscriber.rows import table_history
 from headgate.subscriber.synchronization.table_sync import Phase, SyncWorker
 from headgate.subscriber.worker import Started, Worker

@@ -22,7 +22,7 @@ from headgate.storage.engine import Engine
 from headgate.storage.location.data_location import DataPath
 from headgate.storage.lock import Mode, Patience
 from headgate.storage.transaction.transaction import Transaction
-from headgate.subscriber.apply.evolution import Evolve
+from headgate.subscriber.described_table import Evolve
 from headgate.subscriber.rows.leaf_constraints import UniqueChecks
 from headgate.subscriber.rows.relation_map import Mapping
 from headgate.subscriber.rows.row_completion import Factory

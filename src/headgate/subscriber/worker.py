@@ -32,7 +32,7 @@ from headgate.lsn import Lsn
 from headgate.storage.lock import Patience
 from headgate.storage.spark import failure, job_group
 from headgate.storage.transaction.transaction_catalog import StaleDefinitionError
-from headgate.subscriber.apply.evolution import Evolve
+from headgate.subscriber.described_table import Evolve
 from headgate.subscriber.host import Backend, Commands, Host, MadeDifference
 from headgate.subscriber.rows.conversion import InputSettings
 from headgate.subscriber.rows.leaf_constraints import UniqueChecks

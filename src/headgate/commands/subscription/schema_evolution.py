@@ -44,7 +44,7 @@ from headgate.lsn import INVALID, Lsn
 from headgate.sql import statement
 from headgate.sql.names import qualified, quote_ident
 from headgate.sql.parser import ParseNode
-from headgate.subscriber.apply.evolution import DescribedTable, Evolved
+from headgate.subscriber.described_table import DescribedTable, Evolved
 from headgate.subscriber.host import Jobs
 from headgate.types import registry
 from headgate.walreceiver import definition

@@ -34,7 +34,7 @@ from headgate.pgoutput import message as m
 from headgate.storage.engine import Engine
 from headgate.storage.spark import failure
 from headgate.storage.transaction.log import OriginProgress
-from headgate.subscriber.apply import evolution
+from headgate.subscriber import described_table
 from headgate.subscriber.apply.batch import Batch
 from headgate.subscriber.apply.decoding import TableChanges
 from headgate.subscriber.apply.evolution import Follower
@@ -169,7 +169,7 @@ class Applier:
         """Return whether another attempt may succeed. Create the tables, columns, labels and histories that the failed one lacked."""
         match error:
             case MissingColumnsError():
-                return error.remote is not None and self.follower.have_followed([evolution.of_relation(error.remote)]) is not None
+                return error.remote is not None and self.follower.have_followed([described_table.of_relation(error.remote)]) is not None
             case LackingHistoryError():
                 if self.record is not None:
                     self.record()
@@ -177,7 +177,7 @@ class Applier:
             case MissingRelationError():
                 return self.join is not None and self.join()
             case PostgresError(sqlstate="22P02") if is_first and "for enum" in error.message:
-                described = [evolution.of_relation(relation) for relation in (self.relations | _relations(segment)).values()]
+                described = [described_table.of_relation(relation) for relation in (self.relations | _relations(segment)).values()]
                 return self.follower.have_followed([replace(table, altered=False) for table in described]) is not None
             case _:
                 return error.sqlstate in RETRIED

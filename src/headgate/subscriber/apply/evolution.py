@@ -1,8 +1,7 @@
 """Schema evolution: the publisher's description of a table's columns, which the local table follows (schema_evolution).
 
-The applier makes a `DescribedTable` from a Relation message of the stream, the table sync from the publisher's catalog. The layer above
-changes the table (`commands.subscription.schema_evolution`); the server provides the function (`Worker.evolve`). Each applier has one
-`Follower`:
+Each applier has one `Follower`. It makes a `DescribedTable` from a Relation message of the stream, and has the table changed by
+`Worker.evolve`. The states of a table:
 
     described     a Relation message whose columns differ ends a run of transactions, so that the rows before it are applied first
     followed      the table has been altered; `numbers` keeps the publisher's attribute numbers of its columns
@@ -15,20 +14,18 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Protocol
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.replication import subscription as subscriptions
 from headgate.errors import PostgresError, Severity
-from headgate.lsn import INVALID, Lsn
+from headgate.lsn import Lsn
 from headgate.pgoutput import message as m
 from headgate.storage.engine import Engine
 from headgate.subscriber.apply.stream import AppliedStream
-from headgate.walreceiver.definition import Definitions
-from headgate.walreceiver.remote import RemoteRelation
+from headgate.subscriber.described_table import DescribedTable, Evolve, Evolved, of_relation
 from headgate.walreceiver.segment import Segment
 
 _log = logging.getLogger("headgate.subscriber")
@@ -36,66 +33,6 @@ PENDING_PAUSE = 1.0
 """The seconds between two attempts to alter the tables in `Follower.pending`."""
 FAILED_PAUSE = 5.0
 """The seconds until the next attempt after an error, such as a conflict with a table sync."""
-
-
-@dataclass(frozen=True)
-class DescribedTable:
-    """A table as the publisher described it, with the (name, type, modifier) of its columns.
-
-    `relation`: the publisher's oid of the table, 0 if it is not known. `numbers`: the attribute numbers of the columns, None if they are
-    not known. `altered`: whether columns may have been added, dropped, renamed, or given another type. If not, only NOT NULL, defaults and
-    the labels of enums are followed. `nullable`: columns in which the stream has NULL.
-    """
-
-    schema: str
-    name: str
-    columns: tuple[tuple[str, int, int], ...] = ()
-    relation: int = 0
-    numbers: tuple[int, ...] | None = None
-    altered: bool = True
-    nullable: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True)
-class Evolved:
-    """The result of following the publisher: for each described table, the publisher's attribute numbers of its columns.
-
-    `pending`: tables to check again after the stream has been applied up to `position`, the end of the publisher's log before its
-    catalog was read. A column then becomes NOT NULL. `unclear`: the local oids of tables that were left unchanged, because the stream does
-    not tell how their columns were altered. They must be synchronized again.
-    """
-
-    numbers: tuple[tuple[int | None, ...], ...]
-    pending: tuple[DescribedTable, ...] = ()
-    position: Lsn = INVALID
-    unclear: frozenset[int] = frozenset()
-
-    def with_others(self, others: Sequence[DescribedTable]) -> Evolved | None:
-        """Return the result with other pending tables added, or None if no table is pending."""
-        pending = (*others, *self.pending)
-        return replace(self, pending=pending) if pending else None
-
-
-class Evolve(Protocol):
-    """Changes tables to match their descriptions.
-
-    `catalog`: the publisher's catalog as of the descriptions, if it has been read. Otherwise the current catalog is read.
-    """
-
-    def __call__(self, tables: Sequence[DescribedTable], *, catalog: Definitions | None = None) -> Evolved: ...
-
-
-def of_relation(relation: m.Relation) -> DescribedTable:
-    columns = tuple((column.name, column.type_oid, column.typmod) for column in relation.columns)
-    return DescribedTable(relation.schema or "pg_catalog", relation.name, columns, relation.relation)
-
-
-def of_catalog(published: RemoteRelation, catalog: Definitions) -> DescribedTable:
-    """Return the description of a table's published columns in the publisher's catalog."""
-    columns = {column.attnum: column for column in catalog.tables[published.oid].columns}
-    numbers = tuple(column.attnum for column in published.columns)
-    described = tuple((columns[number].name, columns[number].type_oid, columns[number].typmod) for number in numbers)
-    return DescribedTable(published.schema, published.name, described, published.oid, numbers)
 
 
 @dataclass

@@ -47,7 +47,7 @@ from headgate.catalog.replication.subscription_resync import Method
 from headgate.errors import PostgresError, Severity
 from headgate.failpoint import Step
 from headgate.lsn import INVALID, Lsn
-from headgate.subscriber.apply import evolution
+from headgate.subscriber import described_table
 from headgate.subscriber.apply.apply import Applier
 from headgate.subscriber.apply.evolution import Follower
 from headgate.subscriber.apply.skip import skip_transaction
@@ -208,7 +208,7 @@ class SyncWorker(Worker):
             now = definition.read(connection, tables)
         if now.tables.get(published.oid) != catalog.tables[published.oid]:
             raise BegunAgainError(f'table "{published.schema}.{published.name}" was altered after the slot "{self.slot}" was created')
-        self.evolve([evolution.of_catalog(published, catalog)], catalog=catalog)
+        self.evolve([described_table.of_catalog(published, catalog)], catalog=catalog)
 
     def _begin_again(self, relation: int) -> None:
         """Return to state d, because the stream does not tell which columns the table has after the copy."""
