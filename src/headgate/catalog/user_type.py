@@ -18,7 +18,7 @@ import numpy as np
 from headgate.catalog import constraint, namespace
 from headgate.catalog.cursor import Row
 from headgate.catalog.physical import Cursor, Oids, delete, insert, one, rows, run, update
-from headgate.catalog.relation.pretty import pretty
+from headgate.catalog.pretty import pretty
 from headgate.errors import PostgresError
 from headgate.sql.names import quote_ident
 from headgate.types import registry

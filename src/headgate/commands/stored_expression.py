@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from headgate.catalog.physical import Cursor, rows, update
+from headgate.catalog.pretty import pretty
 from headgate.catalog.relation import attribute, key_text
 from headgate.catalog.relation.index import expression_texts
-from headgate.catalog.relation.pretty import pretty
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.errors import PostgresError
 from headgate.expression import builtin, rewriting

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from headgate.catalog import physical
 from headgate.catalog.physical import Cursor, Oids, insert, one, run, update
+from headgate.catalog.pretty import pretty
 from headgate.catalog.relation import key_text, pg_class, sequence
-from headgate.catalog.relation.pretty import pretty
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.errors import PostgresError, existing
 from headgate.types import registry

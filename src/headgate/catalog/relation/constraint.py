@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headgate.catalog.physical import Cursor, Oids, insert, one, rows, run, update
+from headgate.catalog.pretty import pretty
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.object_name import free_name, require_free
-from headgate.catalog.relation.pretty import pretty
 from headgate.catalog.relation.relation import Relation
 from headgate.errors import PostgresError, existing
 

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from headgate.catalog.physical import Cursor, Oids, insert, one, update
+from headgate.catalog.pretty import pretty
 from headgate.catalog.relation import attribute, key_text
 from headgate.catalog.relation.constraint import require_unused
 from headgate.catalog.relation.object_name import choose_name, require_free
-from headgate.catalog.relation.pretty import pretty
 from headgate.catalog.relation.relation import Column, Index, Relation
 from headgate.errors import PostgresError
 from headgate.types import registry

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from headgate.catalog.physical import Cursor, rows, run
-from headgate.catalog.relation.pretty import pretty
+from headgate.catalog.pretty import pretty
 from headgate.catalog.relation.relation import Relation
 from headgate.sql.names import quote_ident
 from headgate.sql.parser import parse_expression
