@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 from tests.conftest import NodeServer, Server, until
 
 from headgate.catalog.catalog import Catalog
+from headgate.catalog.known_types import KnownTypes
 from headgate.catalog.relation import relation as relations
-from headgate.catalog.user_type import KnownTypes
 from headgate.check import course, subject
 from headgate.storage.engine import Engine
 from headgate.types import registry

@@ -16,9 +16,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from headgate.catalog.known_types import KnownTypes
 from headgate.catalog.physical import rows
 from headgate.catalog.relation.relation import ForeignKey, Index, Relation
-from headgate.catalog.user_type import KnownTypes
 from headgate.check.finding import Finding, FindingSeverity, error
 from headgate.check.subject import Subject
 from headgate.commands import stored_expression

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headgate.catalog.history import PublishedState
-from headgate.catalog.user_type import KnownTypes
+from headgate.catalog.known_types import KnownTypes
 from headgate.errors import PostgresError
 from headgate.lsn import INVALID, Lsn
 from headgate.pgoutput import encode

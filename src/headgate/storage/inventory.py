@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from headgate.catalog import database as databases
-from headgate.catalog import user_type
+from headgate.catalog import known_types
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Relation
@@ -61,7 +61,7 @@ def of_database(
     among: Iterable[Relation] | None = None,
 ) -> Iterator[InventoryTable]:
     """Yield the tables of one database. `among`: its relations as of the LSN of the versions, by default those of the cursor."""
-    types = user_type.registry_of(cursor, database, None)
+    types = known_types.registry_of(cursor, database, None)
     relation_list = relations.all_tables(cursor, database, {RelationKind.TABLE}) if among is None else among
     tables_of_database = [table for table in relation_list if table.kind is RelationKind.TABLE and table.persistence != "t"]
     for table in sorted(tables_of_database, key=lambda table: (table.schema, table.name)):

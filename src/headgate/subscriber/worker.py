@@ -21,12 +21,12 @@ from pyspark.errors import PySparkException
 
 from headgate.catalog import database as databases
 from headgate.catalog.cursor import CatalogCursor
+from headgate.catalog.known_types import KnownTypes
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.replication import subscription as subscriptions
 from headgate.catalog.replication import subscription_history
 from headgate.catalog.replication.subscription import Subscription
 from headgate.catalog.security import role as roles
-from headgate.catalog.user_type import KnownTypes
 from headgate.errors import PostgresError, Severity
 from headgate.lsn import Lsn
 from headgate.storage.lock import Patience

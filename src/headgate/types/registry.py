@@ -2,7 +2,7 @@
 
 All higher layers use it. The rows are those of the initial catalog (`initial_catalog.rows`).
 
-User types (enums, domains, composite types) come from a database's catalog. `catalog.user_type.registry_of` builds a registry of a
+User types (enums, domains, composite types) come from a database's catalog. `catalog.known_types.registry_of` builds a registry of a
 database's types. Code that runs a statement or applies a batch activates it for its thread with `use`. `known` returns the active registry,
 which is also the default of functions with a `registry` parameter. A thread that has not called `use` knows only the built-in types. So
 does a Spark worker: a function that needs user types brings a registry along, which is pickled as its user types.

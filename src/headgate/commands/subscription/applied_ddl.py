@@ -12,8 +12,8 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from headgate.catalog.known_types import KnownTypes
 from headgate.catalog.replication.subscription import Subscription
-from headgate.catalog.user_type import KnownTypes
 from headgate.commands.session import NodeParts
 from headgate.commands.subscription import subscription_tables
 from headgate.commands.subscription.row_completion import WorkerSession, owners_context

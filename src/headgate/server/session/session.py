@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NoReturn
 
 from headgate.catalog import namespace
+from headgate.catalog.known_types import KnownTypes
 from headgate.catalog.security.role import Role
-from headgate.catalog.user_type import KnownTypes
 from headgate.commands.function import row_call
 from headgate.commands.query.analysed_statement import AnalysedStatements
 from headgate.commands.query.catalog import regname

@@ -25,11 +25,11 @@ from pathlib import Path
 import numpy as np
 
 from headgate.catalog.catalog import Catalog
+from headgate.catalog.known_types import KnownTypes
 from headgate.catalog.physical import Cursor, one, rows, run
 from headgate.catalog.replication import origin as origins
 from headgate.catalog.replication import subscription as subscriptions
 from headgate.catalog.replication.subscription import Subscription
-from headgate.catalog.user_type import KnownTypes
 from headgate.errors import PostgresError, cannot_write
 from headgate.failpoint import Step, step
 from headgate.lsn import INVALID, Lsn
