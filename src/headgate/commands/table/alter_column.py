@@ -24,10 +24,10 @@ from headgate.catalog.relation.trigger import Trigger
 from headgate.commands import dependency, stored_expression
 from headgate.commands.constraint import index_key, uniqueness
 from headgate.commands.function import dependant as dependant_functions
-from headgate.commands.partition import alter_partition, partition_foreign_key
+from headgate.commands.partition import partition_foreign_key
 from headgate.commands.publication import membership
 from headgate.commands.sequence import sequence, sequence_owner
-from headgate.commands.table import alter_constraint, foreign_key, identity_column, policy, rewrite_table, table_definition
+from headgate.commands.table import alter_constraint, alter_partition, foreign_key, identity_column, policy, rewrite_table, table_definition
 from headgate.commands.table.alteration import Alteration
 from headgate.commands.view import view
 from headgate.errors import PostgresError, without_position
