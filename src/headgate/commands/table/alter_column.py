@@ -22,13 +22,13 @@ from headgate.catalog.relation.relation_kind import INDEX_KINDS, RelationKind
 from headgate.catalog.relation.replica_identity import ReplicaIdentity
 from headgate.catalog.relation.trigger import Trigger
 from headgate.commands import dependency, stored_expression
+from headgate.commands.alteration import Alteration
 from headgate.commands.constraint import index_key, uniqueness
 from headgate.commands.function import dependant as dependant_functions
 from headgate.commands.partition import partition_foreign_key
 from headgate.commands.publication import membership
 from headgate.commands.sequence import sequence, sequence_owner
 from headgate.commands.table import alter_constraint, alter_partition, foreign_key, identity_column, policy, rewrite_table, table_definition
-from headgate.commands.table.alteration import Alteration
 from headgate.commands.view import view
 from headgate.errors import PostgresError, without_position
 from headgate.expression.binding.scope import SYSTEM_COLUMNS

@@ -17,9 +17,9 @@ from headgate.catalog.relation import index as indexes
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import ForeignKey, Relation
 from headgate.commands import dependency
+from headgate.commands.alteration import Alteration
 from headgate.commands.partition import partition_index
 from headgate.commands.table import alter_partition, foreign_key, rewrite_table, table_definition
-from headgate.commands.table.alteration import Alteration
 from headgate.errors import PostgresError, without_position
 from headgate.sql.parser import ParseNode, unwrap
 

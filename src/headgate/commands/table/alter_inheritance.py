@@ -11,8 +11,8 @@ from headgate.catalog.relation import inheritance
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import TABLE_KINDS
 from headgate.commands import lookup, privilege
+from headgate.commands.alteration import Alteration
 from headgate.commands.partition import partition
-from headgate.commands.table.alteration import Alteration
 from headgate.commands.table.inheritance import named_parent, refuse_temporary, refuse_whole_row
 from headgate.errors import PostgresError, not_supported
 from headgate.sql.parser import unwrap

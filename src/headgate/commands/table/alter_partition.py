@@ -31,7 +31,7 @@ from headgate.sql.parser import unwrap
 from headgate.storage.transaction.transaction import Transaction
 
 if TYPE_CHECKING:
-    from headgate.commands.table.alteration import Alteration
+    from headgate.commands.alteration import Alteration
 
 INVALID_TABLE = "42P16"
 NO_ONLY = "Do not specify the ONLY keyword."

@@ -22,12 +22,12 @@ from headgate.catalog.relation.relation_kind import INDEX_KINDS, TABLE_KINDS, Re
 from headgate.catalog.relation.replica_identity import ReplicaIdentity
 from headgate.catalog.replication import publication as publications
 from headgate.catalog.replication import subscription_history
-from headgate.commands import lookup, privilege
+from headgate.commands import lookup, privilege, storage_parameter
+from headgate.commands.alteration import Alteration
 from headgate.commands.query import rendering
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
-from headgate.commands.table import alter_column, alter_constraint, alter_inheritance, alter_partition, identity_column, storage_parameter
-from headgate.commands.table.alteration import Alteration
+from headgate.commands.table import alter_column, alter_constraint, alter_inheritance, alter_partition, identity_column
 from headgate.commands.table.rename import KINDS, WORDS
 from headgate.commands.trigger import definition as trigger
 from headgate.commands.view import view

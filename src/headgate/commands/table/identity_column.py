@@ -11,8 +11,8 @@ from headgate.catalog.relation import attribute, removal
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import sequence as sequences
 from headgate.catalog.relation.relation import Relation
+from headgate.commands.alteration import Alteration
 from headgate.commands.sequence import alter_sequence, sequence, sequence_owner
-from headgate.commands.table.alteration import Alteration
 from headgate.errors import PostgresError
 from headgate.sql import names
 from headgate.sql.parser import unwrap

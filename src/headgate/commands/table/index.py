@@ -20,12 +20,11 @@ from headgate.catalog.relation.relation import Column, Relation
 from headgate.catalog.relation.relation_kind import TABLE_KINDS, RelationKind
 from headgate.catalog.replication import subscription_history
 from headgate.catalog.session import SessionContext
-from headgate.commands import dependency, lookup, privilege, stored_expression
+from headgate.commands import dependency, lookup, privilege, storage_parameter, stored_expression
 from headgate.commands.partition import partition_index
 from headgate.commands.query import rendering, row_by_row
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
-from headgate.commands.table import storage_parameter
 from headgate.errors import PostgresError, existing
 from headgate.expression.binding import binder
 from headgate.expression.binding.coercion import resolve_unknown

@@ -17,11 +17,11 @@ from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import INDEX_KINDS, RelationKind
 from headgate.catalog.replication import subscription_history
 from headgate.commands import lookup, privilege, stored_expression
+from headgate.commands.alteration import Alteration
 from headgate.commands.publication import membership
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.commands.table import alter_partition
-from headgate.commands.table.alteration import Alteration
 from headgate.commands.view import view
 from headgate.errors import PostgresError
 from headgate.expression.binding.scope import SYSTEM_COLUMNS

@@ -36,7 +36,7 @@ from headgate.storage.transaction.transaction import Transaction
 from headgate.types.storage import spark_type
 
 if TYPE_CHECKING:
-    from headgate.commands.table.alteration import Alteration
+    from headgate.commands.alteration import Alteration
 
 
 def check_no_nulls(transaction: Transaction, relation: Relation, column: Column) -> None:

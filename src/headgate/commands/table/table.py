@@ -26,16 +26,16 @@ from headgate.catalog.relation.partition import Bound
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.catalog.relation.relation_kind import TABLE_KINDS, RelationKind
 from headgate.catalog.replication import subscription_history
-from headgate.commands import default_privilege, lookup, privilege, temporary_schema
+from headgate.commands import default_privilege, lookup, privilege, storage_parameter, temporary_schema
 from headgate.commands.partition import partition, partition_index
 from headgate.commands.query import rendering
 from headgate.commands.result import CommandResult
 from headgate.commands.sequence import sequence, sequence_owner
 from headgate.commands.session import Session
-from headgate.commands.table import foreign_key, inheritance, rewrite_table, storage_parameter, table_definition
+from headgate.commands.storage_parameter import LOCATION
+from headgate.commands.table import foreign_key, inheritance, rewrite_table, table_definition
 from headgate.commands.table import temporary as temporary_tables
 from headgate.commands.table.inheritance import Inherited
-from headgate.commands.table.storage_parameter import LOCATION
 from headgate.commands.table.table_definition import Elements, SequenceNeed
 from headgate.commands.trigger.firing import Firing
 from headgate.errors import PostgresError, not_supported

@@ -17,13 +17,13 @@ from headgate.catalog.relation import removal
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.user_type import TypeRow
 from headgate.commands import dependency, lookup, privilege, stored_expression
+from headgate.commands.alteration import Alteration
 from headgate.commands.dependency import Dependant
 from headgate.commands.function import dependant
 from headgate.commands.query import rendering
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.commands.table import alter_column, drop_table
-from headgate.commands.table.alteration import Alteration
 from headgate.commands.type import enum_label
 from headgate.errors import PostgresError, not_supported
 from headgate.sql import names

@@ -25,13 +25,12 @@ from headgate.catalog.relation import view as views
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.catalog.relation.view import Texts
-from headgate.commands import default_privilege, dependency, lookup, privilege
+from headgate.commands import default_privilege, dependency, lookup, privilege, storage_parameter
 from headgate.commands.function import dependant as dependant_functions
 from headgate.commands.function import row_call
 from headgate.commands.query.query_planner import QueryPlanner
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
-from headgate.commands.table import storage_parameter
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import user_function
 from headgate.expression.deparsing import named_object
@@ -43,7 +42,7 @@ from headgate.storage.transaction.transaction import Transaction
 from headgate.types import registry
 
 if TYPE_CHECKING:
-    from headgate.commands.table.alteration import Alteration
+    from headgate.commands.alteration import Alteration
 
 
 _BOOLEAN = ("security_barrier", "security_invoker")

@@ -1,8 +1,8 @@
-"""The storage parameters of tables: WITH (…) of CREATE TABLE, SET (…) and RESET (…) of ALTER TABLE (reloptions.c).
+"""The storage parameters of tables, indexes and views: WITH (…) of CREATE, SET (…) and RESET (…) of ALTER (reloptions.c).
 
-Called by `table` and `alter_table`. PostgreSQL's parameters are checked, stored and shown as in PostgreSQL, but have no effect. headgate's
-parameters set what the table's files require of their readers (docs/readers.md). `TableDdl.create` and `alter_settings` apply
-them.
+The rooms `table` and `view` call it. PostgreSQL's parameters are checked, stored and shown as in PostgreSQL, but have no effect.
+headgate's parameters set what the table's files require of their readers (docs/readers.md). `TableDdl.create` and `alter_settings`
+apply them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from headgate.sql.parser import unwrap
 from headgate.types import registry
 
 if TYPE_CHECKING:
-    from headgate.commands.table.alteration import Alteration
+    from headgate.commands.alteration import Alteration
 
 OWN = ("column_mapping", "deletion_vectors")
 _MOST = 2147483647
