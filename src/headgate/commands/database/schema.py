@@ -11,9 +11,9 @@ from headgate.catalog import user_type as types
 from headgate.catalog.physical import update
 from headgate.catalog.relation import view as views
 from headgate.commands import default_privilege, dependency, privilege
-from headgate.commands.database.schema_contents import SchemaContents
 from headgate.commands.result import CommandResult
 from headgate.commands.role import grant
+from headgate.commands.schema_contents import SchemaContents
 from headgate.commands.sequence import sequence
 from headgate.commands.session import Session
 from headgate.commands.table import drop_table, index, table

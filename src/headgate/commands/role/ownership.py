@@ -21,10 +21,10 @@ from headgate.catalog.replication import publication as publications
 from headgate.catalog.security import acl, policy
 from headgate.catalog.session import SessionContext
 from headgate.commands import dependency, privilege
-from headgate.commands.database.schema_contents import SchemaContents
 from headgate.commands.function import dependant
 from headgate.commands.publication import publication
 from headgate.commands.result import CommandResult
+from headgate.commands.schema_contents import SchemaContents
 from headgate.commands.session import Session
 from headgate.commands.table import drop_table
 from headgate.commands.type import user_type
