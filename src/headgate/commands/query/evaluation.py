@@ -19,7 +19,8 @@ from pyspark.sql import functions as F
 from headgate.analysis.query import PlanColumn, reference
 from headgate.catalog.relation.relation import Relation
 from headgate.commands.query import instant
-from headgate.commands.query.clause import pushdown, session_function
+from headgate.commands.query.catalog import session_function
+from headgate.commands.query.clause import pushdown
 from headgate.commands.query.clause.where_clause import is_membership
 from headgate.commands.query.plan import col
 from headgate.commands.session import Session
