@@ -23,7 +23,7 @@ from headgate.analysis.query import Cte, Query, RowLock
 from headgate.analysis.query_analyser import QueryAnalyser
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import RelationKind
-from headgate.commands.query.clause import sublink
+from headgate.commands.query import sublink
 from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.query.plan import LEAF, Plan
 from headgate.commands.query.statement_triggers import StatementTriggers
