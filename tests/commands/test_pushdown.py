@@ -11,7 +11,7 @@ from tests.storage.tables import DATABASE, made, relation
 
 from headgate.catalog.relation.relation import Column
 from headgate.commands import stored_expression
-from headgate.commands.query.clause import pushdown
+from headgate.commands.query import pushdown
 from headgate.expression.binding import binder
 from headgate.expression.binding.context import BindContext
 from headgate.sql.parser import parse_expression

@@ -18,10 +18,8 @@ from pyspark.sql import functions as F
 
 from headgate.analysis.query import PlanColumn, reference
 from headgate.catalog.relation.relation import Relation
-from headgate.commands.query import instant
+from headgate.commands.query import instant, pushdown
 from headgate.commands.query.catalog import session_function
-from headgate.commands.query.clause import pushdown
-from headgate.commands.query.clause.where_clause import is_membership
 from headgate.commands.query.plan import col
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
@@ -340,6 +338,13 @@ class Evaluation:
 def table_oid_keys(key: str) -> tuple[str, str]:
     """Return the keys of the columns that hold tableoid and tableoid::regclass, given the key of tableoid in the scope."""
     return key, f"{key}::regclass"
+
+
+def is_membership(term: Expression) -> bool:
+    """Return whether a term tests for a row of a subquery. As a term of an AND, Spark joins it by keys; elsewhere, in a nested loop."""
+    if isinstance(term, BoolExpr) and term.kind is BoolKind.NOT:
+        return is_membership(term.args[0])
+    return isinstance(term, SubLink) and term.kind in ("ANY", "EXISTS")
 
 
 def lit_null(target: TypeRef) -> Column:

@@ -24,18 +24,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, TypeGuard
 
+from headgate.commands.query.evaluation import is_membership
 from headgate.commands.query.plan import EqualColumns
+from headgate.commands.query.pushdown import EXACT_STATISTICS
 from headgate.expression import builtin, rewriting
 from headgate.expression.binding.scope import ScopeTable
 from headgate.expression.implementation.system import is_volatile
 from headgate.expression.node import BoolExpr, BoolKind, ColumnRef, Expression, OpExpr, SubLink, conjuncts, joined, walk
 from headgate.expression.spark.call import may_raise
-from headgate.types import registry
 
 Homes: TypeAlias = Mapping[str, int]
 """The FROM item of each column, by the column's key. Whole rows have an entry too."""
-EXACT_STATISTICS = frozenset({registry.BOOL, registry.INT2, registry.INT4, registry.INT8})
-"""Types whose file statistics order values as PostgreSQL does, and whose equal values are identical."""
 
 
 @dataclass(frozen=True)
@@ -122,13 +121,6 @@ def without_outer(condition: Expression) -> tuple[Expression | None, Expression 
     named = [term for term in terms if _is_correlated(term)]
     own = [term for term in terms if not _is_correlated(term)]
     return joined(BoolKind.AND, own) if own else None, joined(BoolKind.AND, named) if named else None
-
-
-def is_membership(term: Expression) -> bool:
-    """Return whether a term tests for a row of a subquery. As a term of an AND, Spark joins it by keys; elsewhere, in a nested loop."""
-    if isinstance(term, BoolExpr) and term.kind is BoolKind.NOT:
-        return is_membership(term.args[0])
-    return isinstance(term, SubLink) and term.kind in ("ANY", "EXISTS")
 
 
 def _terms(condition: Expression) -> list[Expression]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from headgate.commands.query.clause import pushdown
+from headgate.commands.query import pushdown
 from headgate.commands.query.driver.table_rows import HeldTable
 from headgate.expression import builtin, columnwise
 from headgate.expression.implementation.implementation import NotColumnwise

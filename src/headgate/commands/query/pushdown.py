@@ -21,12 +21,13 @@ from __future__ import annotations
 
 import re
 
-from headgate.commands.query.clause.where_clause import EXACT_STATISTICS
 from headgate.expression import builtin
 from headgate.expression.node import ArrayExpr, ColumnRef, Const, Expression, OpExpr, Relabel, ScalarArrayOp, SubLink, walk
 from headgate.types import registry
 from headgate.types.storage import stored_as_text
 
+EXACT_STATISTICS = frozenset({registry.BOOL, registry.INT2, registry.INT4, registry.INT8})
+"""Types whose file statistics order values as PostgreSQL does, and whose equal values are identical."""
 _COMPARISONS = frozenset({"=", "<", "<=", ">", ">="})
 _TEXTS = frozenset({registry.TEXT, registry.VARCHAR, registry.UUID})
 _MOMENTS = frozenset({registry.DATE, registry.TIMESTAMP, registry.TIMESTAMPTZ})
