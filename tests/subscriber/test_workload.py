@@ -25,27 +25,31 @@ def contents(connection: psycopg.Connection[Any]) -> Contents:
 
 
 class History:
-    """The publisher's rows after each transaction, by the end of its log at that time."""
+    """The publisher's rows after each transaction, by the position at which the transaction began."""
 
     def __init__(self, publisher: Publisher) -> None:
         self._connection = publisher.session.connection
         self._moments: list[tuple[Lsn, Contents]] = []
 
     def run(self, transaction: str) -> None:
-        """Run a transaction and record the rows after it."""
+        """Run a transaction and record the position before it and the rows after it."""
+        began = self.end
         self._connection.execute(transaction)  # type: ignore[call-overload]
-        row = self._connection.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
-        assert row is not None
-        self._moments.append((Lsn.parse(row[0]), contents(self._connection)))
+        self._moments.append((began, contents(self._connection)))
 
     @property
     def end(self) -> Lsn:
-        """Return the position of the last transaction."""
-        return self._moments[-1][0]
+        """Return the end of the publisher's log now."""
+        row = self._connection.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
+        assert row is not None
+        return Lsn.parse(row[0])
 
     def between(self, first: Lsn, last: Lsn) -> list[Contents]:
-        """Return the rows after each commit from the one that ends at `first` to the one that ends at `last`."""
-        ends = [next(index for index, (position, _) in enumerate(self._moments) if position >= end) for end in (first, last)]
+        """Return the rows after each transaction from the last one that began before `first` to the last one that began before `last`.
+
+        A position is the end of a transaction, or that at which the synchronization of a table ended, after the transaction.
+        """
+        ends = [max(index for index, (began, _) in enumerate(self._moments) if began < end) for end in (first, last)]
         return [contents for _, contents in self._moments[ends[0] : ends[1] + 1]]
 
 
