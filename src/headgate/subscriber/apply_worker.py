@@ -385,26 +385,13 @@ class ApplyWorker(Worker):
             return subscriptions.table(cursor, self.subscription.oid, relation) is not None
 
     def _make_ready(self, rel: SubscriptionRel) -> None:
-        """Go from state s to r when the stream has reached the position of the sync.
-
-        From then on all changes of the table are applied. A publisher that crashed may send those again whose confirmation it lost, so the
-        position becomes the origin's progress.
-        """
         assert self.progress is not None
         position = self.progress.flushed
-        if rel.lsn is None or position < rel.lsn:
-            return
-        ready = dataclasses.replace(rel, state=SyncState.READY, lsn=position)
-
-        def write(cursor: Cursor) -> bool:
-            is_there = subscriptions.set_table(cursor, ready)
-            if is_there:
-                origins.advance(cursor, self.origin, position, self.engine.log.end)
-            return is_there
-
-        is_written = self._workers.write_state(rel.subscription, rel.relation, write)
-        if is_written and self.follower.is_complete:
-            self.follower.add_pending(self._tables_to_check(rel.relation), position)
+        if rel.lsn is not None and position >= rel.lsn:
+            ready = dataclasses.replace(rel, state=SyncState.READY, lsn=position)
+            is_written = self._workers.write_state(rel.subscription, rel.relation, lambda cursor: subscriptions.set_table(cursor, ready))
+            if is_written and self.follower.is_complete:
+                self.follower.add_pending(self._tables_to_check(rel.relation), position)
 
     def _lead(self, sync: SyncWorker) -> None:
         """Tell a waiting sync how far to stream, and wait until it is there. So no change is lost or applied twice."""
