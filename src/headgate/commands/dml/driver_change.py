@@ -38,9 +38,11 @@ def updated(
 
     def new(table: HeldTable) -> Callable[[pa.Table], pa.StructArray]:
         values = _set_list(table, node.target_list)
-        # PostgreSQL runs a subquery of the SET list when it needs the value for a row
-        known = None if any(isinstance(part, SubLink) for value in values.values() for part in walk(value)) else _computed(table, values)
-        answer.check_rights(planner, tuple(values.values()))
+        known = None
+        if any(isinstance(part, SubLink) for value in values.values() for part in walk(value)):
+            answer.check_rights(planner, tuple(values.values()))  # PostgreSQL runs these subqueries only if a row is changed
+        else:
+            known = _computed(table, values)
 
         def rows_of(rows: pa.Table) -> pa.StructArray:
             if not rows.num_rows:

@@ -1,4 +1,4 @@
-"""What one statement saw of the tables, kept for later statements. Made by `table_reader`."""
+"""The tables as one statement has seen them, for later statements. Made by `table_reader`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What the transactions of a node share: its catalog, its log, the locks, the running transactions and the tables.
+"""The storage of a node that all of its transactions share: the catalog, the log, the locks, the running transactions and the tables.
 
-`Engine` extends it by what begins and ends transactions. These parts take a `Storage`, or parts of it, and do not know the engine.
+`Engine` extends it by the parts that begin and end transactions. These parts take a `Storage`, or parts of it, and do not know the engine.
 """
 
 from __future__ import annotations

@@ -28,10 +28,9 @@ def enough(planner: Planner, query: Query, select: Select) -> int | None:
         return None
     if not replace(query, limit=None).only_projects:
         return None
-    counts = [ordering.constant_count(planner, value) for value in (query.limit.count, query.limit.offset) if value is not None]
-    if query.limit.count is None or any(count is None or count.value is None for count in counts):
-        return None
-    return sum(int(count.value) for count in counts if count is not None and count.value is not None)
+    bounds = [ordering.constant_count(planner, value) for value in (query.limit.count, query.limit.offset) if value is not None]
+    counts = [int(bound.value) for bound in bounds if bound is not None and bound.value is not None]
+    return sum(counts) if query.limit.count is not None and len(counts) == len(bounds) else None
 
 
 def _is_set(node: Expression) -> bool:

@@ -9,8 +9,8 @@ expression is. `is_known` decides by the tree alone:
     has no columns, and calls no VOLATILE function          `RowEvaluator`, once (`folded`)
     is a subquery or an aggregate, or needs the session     nothing: `is_known` is false
 
-What cannot be computed here raises NotColumnwise, and so does an error of PostgreSQL: the caller then runs the statement on Spark, which
-computes the same value or raises the error.
+An expression that cannot be computed here raises NotColumnwise. So does one whose value is an error. The caller then runs the statement on
+Spark, which computes the value or raises the error.
 """
 
 from __future__ import annotations
