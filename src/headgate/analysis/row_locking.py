@@ -13,7 +13,7 @@ from postgast import pg_query_pb2 as pb
 from headgate.analysis.query import RowLock, SelectItem
 from headgate.errors import PostgresError
 from headgate.expression import builtin
-from headgate.expression.node import Aggregate, FuncExpr, WindowCall, walk
+from headgate.expression.node import Aggregate, WindowCall, walk
 from headgate.sql import command_tag
 from headgate.sql.parser import unwrap
 
@@ -61,7 +61,7 @@ def check_targets(locks: Sequence[RowLock], targets: Sequence[SelectItem]) -> No
     for kind, construct in ((Aggregate, "aggregate functions"), (WindowCall, "window functions")):
         if any(isinstance(part, kind) for part in parts):
             raise _not_allowed(locks[-1].strength, construct)
-    if any(isinstance(part, FuncExpr) and builtin.function(part.function).retset for part in parts):
+    if any(map(builtin.returns_set, parts)):
         raise _not_allowed(locks[-1].strength, "set-returning functions in the target list")
 
 

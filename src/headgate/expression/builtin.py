@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from headgate.catalog import procedure
+from headgate.expression.node import Expression, FuncExpr
 from headgate.initial_catalog.rows import InitialRow, rows, schemas
 
 
@@ -168,6 +169,11 @@ def operator(oid: int) -> Operator:
 
 def function(oid: int) -> Function:
     return builtins().functions[oid]
+
+
+def returns_set(node: Expression) -> bool:
+    """Return whether a node calls a function that returns a set of rows."""
+    return isinstance(node, FuncExpr) and function(node.function).retset
 
 
 def _own_function(oid: int, described: procedure.Procedure) -> Function:

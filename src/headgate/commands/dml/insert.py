@@ -41,7 +41,7 @@ from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.part_assignment import Target
 from headgate.expression.binding.scope import EMPTY
 from headgate.expression.implementation.implementation import NotColumnwise
-from headgate.expression.node import Const, Expression, FuncExpr, Param, SetToDefault, TypeRef
+from headgate.expression.node import Const, Expression, Param, SetToDefault, TypeRef
 from headgate.sql.parser import ParseNode, beginning, kind, unwrap, walk
 from headgate.types import buffers
 from headgate.types.registry import FIRST_USER_OID
@@ -340,7 +340,7 @@ def _expands(item: ParseNode, planner: QueryPlanner) -> bool:
     if not any(part.DESCRIPTOR.name == "FuncCall" for part in walk(item)):
         return False
     bound = binder.bind_raw(item, EMPTY, planner.context.within(construct="VALUES", default=True, sets=True))
-    return any(isinstance(node_part, FuncExpr) and builtin.function(node_part.function).retset for node_part in nodes.walk(bound))
+    return any(map(builtin.returns_set, nodes.walk(bound)))
 
 
 def _expand(

@@ -40,7 +40,6 @@ from headgate.expression.node import (
     ColumnRef,
     Const,
     Expression,
-    FuncExpr,
     SubLink,
     TypeRef,
     UserCall,
@@ -217,7 +216,7 @@ def _with_own_calls(evaluation: Evaluation, frame: DataFrame, conditions: Sequen
 
 def _is_of_rows(node: Expression) -> bool:
     """Return whether a node needs other rows, or returns several."""
-    return isinstance(node, WindowCall) or (isinstance(node, FuncExpr) and builtin.function(node.function).retset)
+    return isinstance(node, WindowCall) or builtin.returns_set(node)
 
 
 def _keys(values: Sequence[tuple[PlanColumn, Expression]]) -> list[str]:
@@ -374,11 +373,7 @@ def is_of_level(node: Expression, level: int) -> bool:
     columns = [part for part in nodes if isinstance(part, ColumnRef)]
     if not columns or any(column.levels_up != level for column in columns) or stored_expression.volatile(node):
         return False
-    return not any(isinstance(part, SubLink | Aggregate | WindowCall | CaseTest) or _returns_set(part) for part in nodes)
-
-
-def _returns_set(node: Expression) -> bool:
-    return isinstance(node, FuncExpr) and builtin.function(node.function).retset
+    return not any(isinstance(part, SubLink | Aggregate | WindowCall | CaseTest) or builtin.returns_set(part) for part in nodes)
 
 
 def _rewritten(query: Query, change: _Change) -> Query:

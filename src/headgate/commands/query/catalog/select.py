@@ -295,7 +295,7 @@ class CatalogQueryPlanner(CatalogPlanner):
 
 def _unneeded(target: SelectItem) -> SelectItem:
     """Return an item with NULL in place of its value. If it returns a set, return it as it is."""
-    if any(isinstance(node, FuncExpr) and builtin.function(node.function).retset for node in walk(target.expression)):
+    if any(map(builtin.returns_set, walk(target.expression))):
         return target
     return replace(target, expression=Const(type=target.expression.type, value=None))
 

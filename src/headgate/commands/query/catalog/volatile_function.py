@@ -47,7 +47,7 @@ def is_one_row(query: Query) -> bool:
     if not isinstance(body, Select) or type(body.source) is not FromItem or not query.only_projects:
         return False
     nodes = (node for target in body.targets for node in walk(target.expression))
-    return not any(isinstance(node, FuncExpr) and builtin.function(node.function).retset for node in nodes)
+    return not any(map(builtin.returns_set, nodes))
 
 
 def settled(planner: CatalogPlanner, expression: Expression, run: Run) -> Expression:

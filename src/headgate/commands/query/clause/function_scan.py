@@ -129,10 +129,10 @@ def expand(planner: Planner, frame: DataFrame, targets: Sequence[SelectItem]) ->
 
     Several functions advance together, and the shorter ones end in NULLs (manual, 38.5.9). Nested set-returning functions raise 0A000.
     """
-    calls = {node: None for target in targets for node in walk(target.expression) if _is_set(node)}
+    calls = {node: None for target in targets for node in walk(target.expression) if builtin.returns_set(node)}
     if not calls:
         return frame, {}
-    if any(_is_set(inner) for call in calls for child in call.children() for inner in walk(child)):
+    if any(builtin.returns_set(inner) for call in calls for child in call.children() for inner in walk(child)):
         raise not_supported("a set-returning function in the arguments of another one is not supported")
     planned = [planner.evaluation.set_of(call) for call in calls if isinstance(call, FuncExpr)]
     if any(len(planned_set.columns) > 1 for planned_set in planned):
@@ -149,8 +149,4 @@ def expand(planner: Planner, frame: DataFrame, targets: Sequence[SelectItem]) ->
 
 
 def has_sets(targets: Sequence[SelectItem]) -> bool:
-    return any(_is_set(node) for target in targets for node in walk(target.expression))
-
-
-def _is_set(expression: Expression) -> bool:
-    return isinstance(expression, FuncExpr) and builtin.function(expression.function).retset
+    return any(builtin.returns_set(node) for target in targets for node in walk(target.expression))

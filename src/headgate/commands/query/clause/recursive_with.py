@@ -16,7 +16,7 @@ from headgate.commands.query.clause import ordering, set_operation
 from headgate.commands.query.plan import Plan, col
 from headgate.commands.query.planner import Planner
 from headgate.expression import builtin
-from headgate.expression.node import Expression, FuncExpr, SubLink, UserCall, walk
+from headgate.expression.node import SubLink, UserCall, walk
 
 
 def enough(planner: Planner, query: Query, select: Select) -> int | None:
@@ -24,17 +24,15 @@ def enough(planner: Planner, query: Query, select: Select) -> int | None:
     if not isinstance(select.source, CteItem) or query.ctes != (select.source.cte,) or query.limit is None or query.limit.with_ties:
         return None
     # a subquery may read the recursive query too, and a function in the SELECT list may return no row
-    if any(isinstance(node, SubLink | UserCall) or _is_set(node) for target in select.targets for node in walk(target.expression)):
+    if any(
+        isinstance(node, SubLink | UserCall) or builtin.returns_set(node) for target in select.targets for node in walk(target.expression)
+    ):
         return None
     if not replace(query, limit=None).only_projects:
         return None
     bounds = [ordering.constant_count(planner, value) for value in (query.limit.count, query.limit.offset) if value is not None]
     counts = [int(bound.value) for bound in bounds if bound is not None and bound.value is not None]
     return sum(counts) if query.limit.count is not None and len(counts) == len(bounds) else None
-
-
-def _is_set(node: Expression) -> bool:
-    return isinstance(node, FuncExpr) and builtin.function(node.function).retset
 
 
 def run(planner: Planner, cte: Cte, recursion: Recursion, most: int | None = None) -> Plan:
