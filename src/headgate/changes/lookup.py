@@ -67,7 +67,7 @@ class HeldFile:
 
     @property
     def nbytes(self) -> int:
-        return int(self.rows.nbytes) + self.keys.nbytes + (0 if self.places is None else self.places.nbytes)
+        return buffers.memory(self.rows) + self.keys.nbytes + (0 if self.places is None else self.places.nbytes)
 
     def find(self, keys: pa.Array) -> tuple[Numbers, Numbers]:
         """Return (index in `keys`, row of the file) for each row that has one of the keys. `keys` contains no NULL."""

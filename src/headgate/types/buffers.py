@@ -15,6 +15,8 @@ from headgate.errors import PostgresError
 Bytes = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+_COLUMN_BYTES = 1_536
+"""Measured: a table of one row takes 4.5 kB with 3 columns, and 45 kB with 30."""
 
 
 def view(array: pa.Array) -> tuple[Bytes, Numbers]:
@@ -41,6 +43,11 @@ def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     if isinstance(column, pa.Array):
         return column
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def memory(rows: pa.Table) -> int:
+    """Return about how many bytes of memory a table takes. Arrow needs more than a kilobyte for each column, however few the rows."""
+    return int(rows.nbytes + _COLUMN_BYTES * (1 + rows.num_columns))
 
 
 def packed(array: pa.Array) -> tuple[Bytes, Numbers]:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from headgate.storage.delta import parquet
 from headgate.storage.location import data_location
 from headgate.storage.location.data_location import DataPath
+from headgate.types import buffers
 
 LIMIT = 16 << 20
 """The bytes that all files together may take in memory."""
@@ -42,7 +43,7 @@ class KeptFiles:
                 return self._files[key]
         with parquet.opened(path, buffered=False) as file:
             content = file.read(use_threads=False)  # to wake Arrow's threads would take longer
-        if content.nbytes <= _LARGEST:
+        if buffers.memory(content) <= _LARGEST:
             self._keep(key, content)
         return content
 
@@ -51,6 +52,6 @@ class KeptFiles:
             if key in self._files:
                 return
             self._files[key] = content
-            self._bytes += content.nbytes
+            self._bytes += buffers.memory(content)
             while self._bytes > LIMIT:
-                self._bytes -= self._files.popitem(last=False)[1].nbytes
+                self._bytes -= buffers.memory(self._files.popitem(last=False)[1])

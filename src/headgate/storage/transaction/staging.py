@@ -23,6 +23,7 @@ another subtransaction, with the catalog recorded in between (`era`), a definiti
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import unquote
@@ -46,26 +47,45 @@ from headgate.storage.transaction.running import RunningTransactions
 from headgate.storage.transaction.snapshot import Snapshot
 from headgate.storage.transaction.staged import StagedTable
 from headgate.storage.transaction.transaction_catalog import TransactionCatalog
+from headgate.types import buffers
 
 MOST_BYTES = 1 << 20
 """Limit in bytes, in Arrow form, of the change rows that are kept for one write."""
 ALL_BYTES = 16 << 20
 """Limit in bytes of the change rows that are kept for one transaction."""
+SINGLE_BYTES = 4 << 20
+"""Limit in bytes of the change rows that are kept as they were written, before they are copied into piles."""
+_WRITE_BYTES = 256
+"""The memory in bytes that a write takes beside its rows."""
 
 
 @dataclass(frozen=True)
 class _Held:
-    rows: pa.Table
+    """The change rows of one write: `count` rows of `pile` from row `first` on. `size`: their share of its memory in bytes."""
+
+    pile: pa.Table
+    first: int
+    count: int
+    size: int
     era: int
     definitions: int | None
 
+    @property
+    def rows(self) -> pa.Table:
+        return self.pile.slice(self.first, self.count)
+
 
 class HeldChanges:
-    """The kept change rows of one transaction, by the number of the write."""
+    """The kept change rows of one transaction, by the number of the write.
+
+    Arrow needs kilobytes for a table of one row, so the rows of many writes with the same columns are copied into one table, a pile.
+    """
 
     def __init__(self) -> None:
         self._held: dict[int, _Held] = {}
-        self._bytes = self._era = 0
+        self._single: list[int] = []
+        """The writes whose rows are in no pile yet."""
+        self._bytes = self._single_bytes = self._era = 0
 
     @property
     def room(self) -> int:
@@ -74,8 +94,24 @@ class HeldChanges:
 
     def add(self, seq: int, rows: pa.Table, definitions: int | None) -> None:
         """Keep the change rows of a write. `definitions`: the engine's when the statement ran, None if that is not known."""
-        self._held[seq] = _Held(rows, self._era, definitions)
-        self._bytes += rows.nbytes
+        size = buffers.memory(rows)
+        self._held[seq] = _Held(rows, 0, rows.num_rows, size, self._era, definitions)
+        self._single.append(seq)
+        self._bytes, self._single_bytes = self._bytes + size, self._single_bytes + size
+        if self._single_bytes > SINGLE_BYTES:
+            self._pile()
+
+    def _pile(self) -> None:
+        for _, group in itertools.groupby(self._single, lambda seq: self._held[seq].pile.schema):
+            seqs = list(group)
+            pile, first = pa.concat_tables([self._held[seq].pile for seq in seqs]).combine_chunks(), 0
+            for seq in seqs:
+                held = self._held[seq]
+                size = _WRITE_BYTES + buffers.memory(pile) * held.count // max(pile.num_rows, 1)
+                self._held[seq] = replace(held, pile=pile, first=first, size=size)
+                self._bytes += size - held.size
+                first += held.count
+        self._single, self._single_bytes = [], 0
 
     def rows(self, seq: int) -> pa.Table | None:
         """Return the change rows of a write if they are kept, otherwise None."""
@@ -88,8 +124,10 @@ class HeldChanges:
 
     def forget_from(self, seq: int) -> None:
         """Discard the change rows of the writes from this number on, which were rolled back."""
-        for number in [number for number in self._held if number >= seq]:
-            self._bytes -= self._held.pop(number).rows.nbytes
+        while self._single and self._single[-1] >= seq:
+            self._single_bytes -= self._held[self._single.pop()].size
+        while self._held and (last := next(reversed(self._held))) >= seq:
+            self._bytes -= self._held.pop(last).size
 
     def written(
         self, table: DeltaTable, relation: int, staged: StagedTable, writes: list[TableWrite]
@@ -103,14 +141,24 @@ class HeldChanges:
                 if run[0].relation != relation or run[0].seq not in self._held:
                     merged += run
                     continue
-                rows = [self._held[write.seq].rows for write in run]
-                cdc = parquet.write_changes(table.path, rows[0].schema, rows, run[0].physical or {})
+                rows = self._together([write.seq for write in run])
+                cdc = parquet.write_changes(table.path, rows.schema, [rows], run[0].physical or {})
                 cdc_actions.append(cdc)
-                file = WrittenFile(cdc["cdc"]["path"], cdc["cdc"]["size"], sum(part.num_rows for part in rows), paired=True)
+                file = WrittenFile(cdc["cdc"]["path"], cdc["cdc"]["size"], rows.num_rows, paired=True)
                 changes, size = sum(write.changes for write in run), sum(write.bytes for write in run)
                 merged.append(replace(run[0], changes=changes, bytes=size, files=(file,)))
         existing = tuple(change for change in staged.changes if not parquet.is_unwritten(change["cdc"]["path"]))
         return replace(staged, changes=existing + tuple(cdc_actions)), merged
+
+    def _together(self, seqs: Sequence[int]) -> pa.Table:
+        """Return the rows of consecutive writes. Rows that follow each other in a pile are taken as one slice."""
+        parts: list[_Held] = []
+        for held in map(self._held.__getitem__, seqs):
+            if parts and parts[-1].pile is held.pile and parts[-1].first + parts[-1].count == held.first:
+                parts[-1] = replace(parts[-1], count=parts[-1].count + held.count)
+            else:
+                parts.append(held)
+        return pa.concat_tables([part.rows for part in parts])
 
     def _runs(self, relation: int, writes: Sequence[TableWrite]) -> Iterator[list[TableWrite]]:
         run: list[TableWrite] = []
@@ -128,7 +176,7 @@ class HeldChanges:
             return False
         same_stream = (write.xid, write.physical, first.era) == (following.xid, following.physical, second.era)
         same_definitions = write.seen == following.seen or (first.definitions is not None and first.definitions == second.definitions)
-        return same_stream and same_definitions and first.rows.schema.equals(second.rows.schema)
+        return same_stream and same_definitions and first.pile.schema.equals(second.pile.schema)
 
 
 @dataclass(frozen=True)
