@@ -327,9 +327,11 @@ def on_other_state(table: DeltaTable, state: TableState, target: TableState, act
 
 def positions(table: TableFolder, places: pa.Table) -> Positions:
     """Return the positions of rows (columns file: URI, row)."""
-    grouped = places.group_by("file", use_threads=False).aggregate([("row", "list")])
-    rows_by_file = zip(grouped["file"].to_pylist(), grouped["row_list"].combine_chunks(), strict=True)
-    return {table.name(uri): np.asarray(rows.values, np.int64) for uri, rows in rows_by_file}
+    files, rows = buffers.whole(places["file"]).dictionary_encode(), places["row"].to_numpy()
+    codes = files.indices.to_numpy()
+    order = np.argsort(codes, kind="stable")
+    by_file = np.split(rows[order], np.flatnonzero(np.diff(codes[order])) + 1)
+    return {table.name(uri): part for uri, part in zip(files.dictionary.to_pylist(), by_file, strict=False)}  # no row: one empty part
 
 
 def mark_deleted(table: DeltaTable, state: TableState, gone: Positions) -> list[Action]:

@@ -34,6 +34,8 @@ from headgate.storage.location.data_location import DataPath
 
 ROW_GROUP_ROWS = 1 << 16
 """Maximum rows of a row group. Readers skip whole groups by their statistics. Smaller groups skip more, larger ones compress better."""
+SMALL_BYTES = 1 << 16
+"""The size of a file up to which it takes longer to wake Arrow's threads than to read it without them."""
 _STATS_COLUMNS = 32
 _STATS_LENGTH = 32
 _VERIFIED_ROWS = 16_384

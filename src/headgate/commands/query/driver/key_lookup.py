@@ -233,4 +233,4 @@ def _keys(planner: Planner, relation: Relation, attnums: Sequence[int], fixed: d
         except (PostgresError, pa.ArrowInvalid):
             return None
     table = pa.table(columns, names=[f"k{place}" for place in range(len(columns))])
-    return WantedKeys(key, table.group_by(table.column_names, use_threads=False).aggregate([]))
+    return WantedKeys(key, table if table.num_rows == 1 else table.group_by(table.column_names, use_threads=False).aggregate([]))
