@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 from headgate.errors import PostgresError
-from headgate.expression.functions import floating_point, numeric, numeric_power
+from headgate.expression.functions import array, floating_point, numeric, numeric_power
 from headgate.expression.functions.datetime import extract, interval, time_of_day, timestamp, to_char, to_timestamp
 from headgate.types import registry, typmod
 from headgate.types.datetime.interval import Interval
@@ -259,6 +259,17 @@ def _differences(oracle: psycopg.Connection, cases: tuple[Case, ...], random: Ra
 @pytest.mark.parametrize("rounds", ROUNDS)
 def test_functions_of_single_values_give_postgresqls_results(oracle: psycopg.Connection, rounds: int) -> None:
     assert _differences(oracle, tuple(_cases()), Random(1), rounds) == []
+
+
+@pytest.mark.parametrize("rounds", ROUNDS)
+def test_elements_of_arrays_are_quoted_as_by_postgresql(oracle: psycopg.Connection, rounds: int) -> None:
+    choice = Random(2).choice
+    pieces = ("a", "é", "N", "null", "NULL", "", '"', "\\", "{", "}", ",", ";", " ", "\u00a0", *"\t\n\r\v\f")
+    texts = [None if number % 9 == 0 else "".join(choice(pieces) for _ in range(number % 4)) for number in range(20 * rounds)]
+    columns = texts[: len(texts) // 2], texts[len(texts) // 2 :]
+    query = "SELECT ARRAY[a, b]::text FROM unnest(%s::text[], %s::text[]) WITH ORDINALITY AS u(a, b, place) ORDER BY place"
+    expected = [row[0] for row in oracle.execute(query, columns).fetchall()]
+    assert array.written_rows(*(pa.array(column, pa.string()) for column in columns)).to_pylist() == expected
 
 
 @pytest.mark.parametrize("rounds", ROUNDS)

@@ -11,6 +11,9 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.functions import size_limit
 from headgate.types.text.array import MAX_DIMENSIONS, Shape, parts, print_array
@@ -33,6 +36,21 @@ TESTS: dict[str, Test] = {
 
 def written(items: Sequence[Item], lower: int = 1) -> str:
     return print_array(Shape((len(items),), (lower,)), items, ",") if items else "{}"
+
+
+def written_rows(*items: pa.Array) -> pa.Array:
+    """Return the array of each row. `items`: the first elements, the second elements, and so on, as text."""
+    return pc.binary_join_element_wise("{", pc.binary_join_element_wise(*map(_quoted, items), ","), "}", "")
+
+
+def _quoted(items: pa.Array) -> pa.Array:
+    """Print elements as array_out, like `quoted`."""
+    shown = pc.fill_null(items, "NULL")
+    is_quoted = pc.and_(pc.is_valid(items), pc.match_substring_regex(shown, r'^$|["\\{} \t\n\r\v\f,]|^[nN][uU][lL][lL]$'))
+    if not pc.any(is_quoted).as_py():
+        return shown
+    escaped = pc.replace_substring(pc.replace_substring(shown, "\\", "\\\\"), '"', '\\"')
+    return pc.if_else(is_quoted, pc.binary_join_element_wise('"', escaped, '"', ""), shown)
 
 
 def ndims(text: str) -> int | None:

@@ -166,11 +166,7 @@ def constructed(node: n.ArrayExpr, elements: Sequence[Value]) -> Value:
     items = [as_item(value, element.type) for value, element in zip(elements, node.elements, strict=True)]
     if not items:
         return Value(TEXT, lambda env: F.lit("{}"), constant="{}")
-    return call(_written, TEXT, items, strict=False, raises=False)
-
-
-def _written(*items: str | None) -> str:
-    return arrays.written(items)
+    return call(arrays.written_rows, TEXT, items, strict=False, raises=False, whole=True)
 
 
 def _nested(*rows: str | None) -> str:
