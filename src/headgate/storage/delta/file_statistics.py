@@ -11,7 +11,8 @@ import datetime
 import decimal
 import functools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from enum import Enum, auto
 
 import numpy as np
 import numpy.typing as npt
@@ -51,21 +52,70 @@ def null_count(stats: str | None, column: str) -> int | None:
     return None if count is None else int(count)
 
 
-def _comparable(value: Bound, kind: pa.DataType) -> Bound:
-    """Return a bound in the form of `_values`, or None if it cannot be compared."""
-    if pa.types.is_integer(kind):
-        return int(value)
-    if pa.types.is_decimal(kind):
-        return decimal.Decimal(value)
-    if pa.types.is_string(kind):
-        return str(value)
-    if pa.types.is_date(kind):
-        return (datetime.date.fromisoformat(value) - _EPOCH.date()).days
-    if pa.types.is_timestamp(kind):
-        moment = datetime.datetime.fromisoformat(value)
-        moment = moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)
-        return (moment - _EPOCH) // datetime.timedelta(microseconds=1)
-    return None
+class _Order(Enum):
+    """The kinds of types whose values have an order here."""
+
+    INTEGER = auto()
+    DECIMAL = auto()
+    STRING = auto()
+    DATE = auto()
+    TIMESTAMP = auto()
+
+    @classmethod
+    def of(cls, kind: pa.DataType) -> _Order | None:
+        tests = (
+            (pa.types.is_integer, cls.INTEGER),
+            (pa.types.is_decimal, cls.DECIMAL),
+            (pa.types.is_string, cls.STRING),
+            (pa.types.is_date, cls.DATE),
+            (pa.types.is_timestamp, cls.TIMESTAMP),
+        )
+        return next((order for test, order in tests if test(kind)), None)
+
+
+class _Known(Enum):
+    """What the statistics of a file tell about a column without bounds."""
+
+    NOTHING = auto()
+    NO_VALUES = auto()
+
+
+def _comparable(value: Bound, order: _Order) -> Bound:
+    """Return a bound in the form of `_values`."""
+    match order:
+        case _Order.INTEGER:
+            return int(value)
+        case _Order.DECIMAL:
+            return decimal.Decimal(value)
+        case _Order.STRING:
+            return str(value)
+        case _Order.DATE:
+            return (datetime.date.fromisoformat(value) - _EPOCH.date()).days
+        case _Order.TIMESTAMP:
+            moment = datetime.datetime.fromisoformat(value)
+            moment = moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)
+            return (moment - _EPOCH) // datetime.timedelta(microseconds=1)
+
+
+@functools.lru_cache(maxsize=65536)
+def _range(stats: str | None, column: str, order: _Order | None) -> tuple[Bound, Bound] | _Known:
+    """Return the smallest and the largest value of a column (its name in the file) in the form of `_values`.
+
+    A statement asks for all files of a table, hence the cache. Timestamps in statistics are truncated to milliseconds, so a maximum may be
+    up to 1 ms too low and 1 ms is added.
+    """
+    least, most = file_bounds(stats, column)
+    if least is None:
+        return _Known.NO_VALUES if _all_null(stats, column) else _Known.NOTHING
+    if order is None:
+        return _Known.NOTHING
+    try:
+        low, high = _comparable(least, order), _comparable(most, order)
+    except (ValueError, decimal.InvalidOperation):
+        return _Known.NOTHING
+    if order is _Order.DECIMAL:
+        return low - abs(low) * _ROUNDED, high + abs(high) * _ROUNDED
+    return low, high + 1000 if order is _Order.TIMESTAMP else high
 
 
 def _values(column: pa.ChunkedArray) -> npt.NDArray[np.generic] | None:
@@ -84,15 +134,10 @@ def _values(column: pa.ChunkedArray) -> npt.NDArray[np.generic] | None:
 
 
 def candidates(state: TableState, column: str, values: pa.ChunkedArray) -> list[str]:
-    """Return the paths of the files that can contain one of the values (not NULL) in a column. Without bounds, return all files.
-
-    Timestamps in statistics are truncated to milliseconds, so a maximum may be up to 1 ms too low and 1 ms is added.
-    """
-    physical = state.physical.get(column, column)
+    """Return the paths of the files that can contain one of the values (not NULL) in a column. Without bounds, return all files."""
     in_order = _values(values)
     if in_order is None:
         return list(state.files)
-
     if not len(in_order):
         return []
     ordered = in_order.tolist() if len(in_order) <= LISTED else in_order
@@ -104,28 +149,20 @@ def candidates(state: TableState, column: str, values: pa.ChunkedArray) -> list[
         index = bisect.bisect_left(ordered, low)
         return index < len(ordered) and bool(ordered[index] <= high)
 
-    return [path for path, add in state.files.items() if _may(add.get("stats"), physical, values.type, holds)]
+    return list(_files(state, column, values.type, holds))
 
 
-def _may(stats: str | None, column: str, kind: pa.DataType, holds: Callable[[Bound, Bound], bool]) -> bool:
-    """Call `holds` with the smallest and the largest value of a file. Return True if they are not known."""
-    least, most = file_bounds(stats, column)
-    if least is None:
-        return not _all_null(stats, column)
-    try:
-        low, high = _comparable(least, kind), _comparable(most, kind)
-    except (ValueError, decimal.InvalidOperation):
-        return True
-    if low is None or high is None:
-        return True
-    if pa.types.is_decimal(kind):
-        low, high = low - abs(low) * _ROUNDED, high + abs(high) * _ROUNDED
-    return holds(low, high + 1000 if pa.types.is_timestamp(kind) else high)
+def _files(state: TableState, column: str, kind: pa.DataType, holds: Callable[[Bound, Bound], bool]) -> Iterator[str]:
+    """Yield the paths of the files for which `holds` returns True, called with the smallest and the largest value, or whose are unknown."""
+    physical, order = state.physical.get(column, column), _Order.of(kind)
+    for path, add in state.files.items():
+        known = _range(add.get("stats"), physical, order)
+        if known is _Known.NOTHING or (isinstance(known, tuple) and holds(*known)):
+            yield path
 
 
 def holding(state: TableState, column: str, least: pa.Scalar | None, most: pa.Scalar | None) -> dict[str, Action]:
     """Return the files that can hold a value from `least` to `most` (None: no bound), which are of a type with an order here."""
-    physical = state.physical.get(column, column)
     ends = [None if end is None else _values(pa.chunked_array([pa.repeat(end, 1)])) for end in (least, most)]
     first, last = (None if end is None or not len(end) else end[0] for end in ends)
     kind = next(end.type for end in (least, most) if end is not None)
@@ -133,7 +170,7 @@ def holding(state: TableState, column: str, least: pa.Scalar | None, most: pa.Sc
     def holds(low: Bound, high: Bound) -> bool:
         return bool((first is None or first <= high) and (last is None or low <= last))
 
-    return {path: add for path, add in state.files.items() if _may(add.get("stats"), physical, kind, holds)}
+    return {path: state.files[path] for path in _files(state, column, kind, holds)}
 
 
 def _all_null(stats: str | None, column: str) -> bool:
@@ -149,10 +186,9 @@ def can_hold(state: TableState, column: str, least: pa.Scalar, most: pa.Scalar, 
     ends = _values(pa.chunked_array([pa.array([least.cast(kind), most.cast(kind)], kind)]))
     if ends is None or not len(ends):
         return bool(state.files)
-    physical = state.physical.get(column, column)
     first, last = ends[0], ends[-1]
 
-    def holds(low: int, high: int) -> bool:
+    def holds(low: Bound, high: Bound) -> bool:
         return bool(low <= last and first <= high)
 
-    return any(_may(add.get("stats"), physical, kind, holds) for add in state.files.values())
+    return any(_files(state, column, kind, holds))

@@ -109,9 +109,11 @@ def _found(planner: Planner, relation: Relation, state: TableState, keys: Wanted
     table = planner.transaction.reader.table(relation)
     matches = lookup.find_in(table, relation, state, keys.key, keys.values)
     old = buffers.whole(matches["old"])
+    rows = pa.table([*old.flatten(), matches["file"], matches["row"]], names=[*[column.name for column in relation.columns], FILE, ROW])
+    if rows.num_rows < 2:
+        return rows
     files = pa.array([table.uri(name) for name in state.files], pa.string())
     file_positions = pa.table({"file": pc.index_in(matches["file"], value_set=files), "row": matches["row"]})
-    rows = pa.table([*old.flatten(), matches["file"], matches["row"]], names=[*[column.name for column in relation.columns], FILE, ROW])
     return rows.take(pc.sort_indices(file_positions, [("file", "ascending"), ("row", "ascending")]))
 
 
