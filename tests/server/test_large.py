@@ -6,7 +6,7 @@ import itertools
 import threading
 import time
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Self
 
 import psycopg
 import pytest
@@ -60,13 +60,21 @@ def connected(node: Server, database: str) -> psycopg.Connection[Any]:
 
 
 class Running:
-    """A statement that runs in a separate thread, and its result or error."""
+    """A statement that runs in a separate thread, and its error. It is cancelled when the context ends, also after a failure."""
 
     def __init__(self, session: psycopg.Connection[Any], statement: str) -> None:
         self.session, self.statement = session, statement
         self.state: str | None = None
         self.thread = threading.Thread(target=self._run)
         self.thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.thread.is_alive():
+            self.session.cancel()
+            self.thread.join()
 
     def _run(self) -> None:
         try:
@@ -96,23 +104,23 @@ def test_endless_statement_ends_soon_after_a_cancel_and_blocks_no_other_session(
     with connected(node, database) as watcher, connected(node, database) as session:
         pid = session.info.backend_pid
         watcher.execute("SELECT count(*) FROM t")
-        running = Running(session, ENDLESS[which])
-        active = f"SELECT state = 'active' AND now() - query_start > interval '1 s' FROM pg_stat_activity WHERE pid = {pid}"
-        until(lambda: not running.thread.is_alive() or watcher.execute(active).fetchone() == (True,), "the statement does not run")  # type: ignore[arg-type]
-        query_start = time.monotonic()
-        watcher.execute("SELECT 1")
-        assert time.monotonic() - query_start < MOMENTS / 2
-        cancel_time = time.monotonic()
-        watcher.execute(f"SELECT pg_{how}_backend({pid})")  # type: ignore[arg-type]
-        running.thread.join(6 * MOMENTS)
-        assert time.monotonic() - cancel_time < MOMENTS
-        assert running.state == ("57014" if how == "cancel" else "57P01")
-        assert watcher.execute("SELECT count(*) FROM t").fetchone() == (1,)
-        cancel_time = time.monotonic()  # the tasks of the statement have ended, so other statements do not wait
-        assert watcher.execute("SELECT count(*) FROM t WHERE b ~ 'x'").fetchone() == (1,)
-        assert time.monotonic() - cancel_time < MOMENTS
-        if how == "cancel":
-            assert session.execute("SELECT count(*) FROM t WHERE b ~ 'x'").fetchone() == (1,)
+        with Running(session, ENDLESS[which]) as running:
+            active = f"SELECT state = 'active' AND now() - query_start > interval '1 s' FROM pg_stat_activity WHERE pid = {pid}"
+            until(lambda: not running.thread.is_alive() or watcher.execute(active).fetchone() == (True,), "the statement does not run")  # type: ignore[arg-type]
+            query_start = time.monotonic()
+            watcher.execute("SELECT 1")
+            assert time.monotonic() - query_start < MOMENTS / 2
+            cancel_time = time.monotonic()
+            watcher.execute(f"SELECT pg_{how}_backend({pid})")  # type: ignore[arg-type]
+            running.thread.join(6 * MOMENTS)
+            assert time.monotonic() - cancel_time < MOMENTS
+            assert running.state == ("57014" if how == "cancel" else "57P01")
+            assert watcher.execute("SELECT count(*) FROM t").fetchone() == (1,)
+            cancel_time = time.monotonic()  # the tasks of the statement have ended, so other statements do not wait
+            assert watcher.execute("SELECT count(*) FROM t WHERE b ~ 'x'").fetchone() == (1,)
+            assert time.monotonic() - cancel_time < MOMENTS
+            if how == "cancel":
+                assert session.execute("SELECT count(*) FROM t WHERE b ~ 'x'").fetchone() == (1,)
 
 
 @pytest.mark.slow
@@ -129,15 +137,15 @@ def test_join_without_equality_ends_soon_after_a_cancel(node: Server, database: 
         watcher.execute("CREATE TABLE IF NOT EXISTS big (a int, b text)")
         watcher.execute("INSERT INTO big SELECT g, 'x' FROM generate_series(1, 400000) g")
         pid = session.info.backend_pid
-        running = Running(session, statement)
-        active = f"SELECT state = 'active' AND now() - query_start > interval '4 s' FROM pg_stat_activity WHERE pid = {pid}"
-        until(lambda: not running.thread.is_alive() or watcher.execute(active).fetchone() == (True,), "the statement does not run")  # type: ignore[arg-type]
-        watcher.execute(f"SELECT pg_cancel_backend({pid})")  # type: ignore[arg-type]
-        running.thread.join(6 * MOMENTS)
-        assert running.state == "57014"
-        query_start = time.monotonic()
-        assert watcher.execute("SELECT count(*) FROM t WHERE b ~ 'x'").fetchone() == (1,)
-        assert time.monotonic() - query_start < MOMENTS
+        with Running(session, statement) as running:
+            active = f"SELECT state = 'active' AND now() - query_start > interval '4 s' FROM pg_stat_activity WHERE pid = {pid}"
+            until(lambda: not running.thread.is_alive() or watcher.execute(active).fetchone() == (True,), "the statement does not run")  # type: ignore[arg-type]
+            watcher.execute(f"SELECT pg_cancel_backend({pid})")  # type: ignore[arg-type]
+            running.thread.join(6 * MOMENTS)
+            assert running.state == "57014"
+            query_start = time.monotonic()
+            assert watcher.execute("SELECT count(*) FROM t WHERE b ~ 'x'").fetchone() == (1,)
+            assert time.monotonic() - query_start < MOMENTS
 
 
 @pytest.mark.slow
@@ -154,9 +162,10 @@ def test_list_of_thousands_of_pairs_is_evaluated(node: Server, database: str, fo
 @pytest.mark.timeout(1200)  # beside other runs it takes five minutes until the memory is full
 @pytest.mark.parametrize("aggregate", ["jsonb_object_agg(g, g)", "array_agg(ARRAY[g])"])
 def test_group_that_fills_the_memory_fails_alone(node: Server, database: str, aggregate: str) -> None:
-    with connected(node, database) as watcher, connected(node, database) as session:
-        running = Running(session, f"SELECT {aggregate} FROM generate_series(1, 1000000000) g")
+    statement = f"SELECT {aggregate} FROM generate_series(1, 1000000000) g"
+    with connected(node, database) as watcher, connected(node, database) as session, Running(session, statement) as running:
         while running.thread.is_alive():
+            running.thread.join(1)
             query_start = time.monotonic()
             watcher.execute("SELECT 1")
             assert time.monotonic() - query_start < MOMENTS
@@ -256,8 +265,7 @@ PARTS = {
 
 @pytest.mark.parametrize("which", [pytest.param(kind, marks=[] if kind == "one list" else pytest.mark.slow) for kind in PARTS])
 def test_statement_of_many_parts_can_be_cancelled_in_each_phase(node: Server, database: str, which: str) -> None:
-    with connected(node, database) as watcher, connected(node, database) as session:
-        running = Running(session, PARTS[which])
+    with connected(node, database) as watcher, connected(node, database) as session, Running(session, PARTS[which]) as running:
         active = (
             f"SELECT state = 'active' AND now() - query_start > interval '1 s' FROM pg_stat_activity WHERE pid = {session.info.backend_pid}"
         )
