@@ -170,17 +170,18 @@ class Stream:
         self._judgement.close()
 
     def next(self, until: Lsn | None = None, *, alone: bool = False) -> StreamBatch | None:
-        """Return the next batch of entries that end at or before `until`, or None if the log has no more. `alone`: of one transaction.
+        """Return the next batch of entries that commit before `until`, or None if the log has no more. `alone`: of one transaction.
 
-        Raise the errors of filters and column lists, with the CONTEXT of the change callback. The transactions before the failing one have
-        been returned by then.
+        As in PostgreSQL, a transaction is included if `until` is inside the record of its commit: a stream from there skips it. Raise the
+        errors of filters and column lists, with the CONTEXT of the change callback. The transactions before the failing one have been
+        returned by then.
         """
         self._types.use()
         end = self.storage.log.end
         limit = 1 if alone or self._single_batches else ENTRIES
         entries = self.storage.log.entries(self.position, self.database, limit)
         if until is not None:
-            entries = [entry for entry in entries if entry.end_lsn <= until]
+            entries = [entry for entry in entries if entry.commit_lsn < until]
         self._altered = self._alterations(entries)
         complete = len(entries) < limit
         batch_entries = self._until_full(entries)

@@ -29,6 +29,11 @@ SELECT * FROM pg_logical_slot_peek_binary_changes(:'s', NULL, NULL, 'proto_versi
 SELECT * FROM pg_logical_slot_peek_binary_changes(:'s', NULL, NULL, 'proto_version', '1', 'publication_names', 'p', 'binary', 'maybe');
 SELECT * FROM pg_logical_slot_peek_binary_changes('nope', NULL, NULL, 'proto_version', '1', 'publication_names', 'p');
 SELECT * FROM pg_logical_slot_peek_binary_changes(NULL, NULL, NULL, 'proto_version', '1', 'publication_names', 'p');
+-- a limit inside the record of a COMMIT includes the transaction
+INSERT INTO t VALUES (10, 'a'); INSERT INTO t VALUES (11, 'b');
+SELECT min(lsn) - 1 AS inside FROM pg_logical_slot_peek_binary_changes(:'s', NULL, NULL, 'proto_version', '1', 'publication_names', 'p') WHERE get_byte(data, 0) = 67 \gset
+SELECT count(*) FROM pg_logical_slot_get_binary_changes(:'s', :'inside', NULL, 'proto_version', '1', 'publication_names', 'p');
+SELECT count(*) FROM pg_logical_slot_get_binary_changes(:'s', NULL, NULL, 'proto_version', '1', 'publication_names', 'p');
 INSERT INTO t VALUES (4, 'd');
 SELECT pg_current_wal_lsn() AS here \gset
 SELECT slot_name = :'s', end_lsn = :'here' FROM pg_replication_slot_advance(:'s', :'here');
