@@ -77,6 +77,25 @@ def test_prepare_that_is_rolled_back_before_it_is_read_does_not_stop_the_stream(
     node.psql(database, f"SELECT pg_drop_replication_slot('{slot}')")
 
 
+def test_transaction_that_is_prepared_late_has_the_lsn_of_its_prepare(pair: list[tuple[Server, str]]) -> None:
+    answers = []
+    for server, database in pair:
+        slot, gid = slots.make(server, database, "late"), f"{database}_late"
+        server.psql(database, f"BEGIN; INSERT INTO t VALUES (1, 'one'); PREPARE TRANSACTION '{gid}';")
+        end = Lsn.parse(server.psql(database, f"SELECT end_lsn FROM pg_replication_slot_advance('{slot}', pg_current_wal_lsn())"))
+        assert slots.messages(server, database, slot, two_phase="on") == []
+        rows = server.psql(
+            database,
+            f"""COMMIT PREPARED '{gid}'; SELECT data FROM pg_logical_slot_get_binary_changes('{slot}', NULL, NULL,
+            'proto_version', '3', 'publication_names', 'p', 'two_phase', 'on')""",
+        )
+        messages = [codec.read(bytes.fromhex(row[2:])) for row in rows.splitlines() if row.startswith("\\x")]
+        answers.append([(type(message).__name__, getattr(message, "end_lsn", 0) <= end) for message in messages])
+        server.psql(database, f"TRUNCATE t; SELECT pg_drop_replication_slot('{slot}')")
+    assert answers[1] == answers[0]
+    assert answers[1][-2:] == [("Prepare", True), ("CommitPrepared", False)]
+
+
 def test_message_outside_transactions_has_postgresqls_xid(pair: list[tuple[Server, str]]) -> None:
     answers = []
     for server, database in pair:

@@ -396,12 +396,14 @@ class Stream:
             if self.options.messages:
                 yield from (framing.emitted(write, self.options, transactional=False).bytes() for write in entry.writes)
             return
+        prepared = self.storage.log.at(entry.prepared) if entry.prepared else None
         if framing.has_changes(entry, self.options) and (entry.writes or entry.kind is EntryKind.COMMIT):
             # a PREPARE that was rolled back is sent without its changes, because its files are removed; its ROLLBACK PREPARED follows
             is_rolled_back = entry.kind is EntryKind.PREPARE and self.storage.log.is_rolled_back(entry.commit_lsn)
-            yield from framing.whole(entry, () if is_rolled_back else self._pieces(entry), self.options, counts)
+            # a client that has the PREPARE, but not the COMMIT PREPARED that follows, must not be at the LSN of the latter yet
+            framed = prepared if prepared is not None and framing.prepares(entry, self.options) else entry
+            yield from framing.whole(framed, () if is_rolled_back else self._pieces(entry), self.options, counts)
         self._add_counts()
-        prepared = self.storage.log.at(entry.prepared) if entry.kind is EntryKind.ROLLBACK_PREPARED else None
         yield framing.finish(entry, prepared, self.options)
 
     def _pieces(self, entry: LogEntry) -> Iterator[TransactionPiece]:
