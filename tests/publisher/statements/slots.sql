@@ -74,6 +74,8 @@ SELECT pg_replication_origin_session_setup('o1_' || :'db');
 SELECT pg_replication_origin_session_is_setup();
 BEGIN; SELECT pg_replication_origin_xact_setup('0/AC', '2020-01-01'); INSERT INTO t VALUES (77, 'o'); COMMIT;
 SELECT pg_replication_origin_session_progress(false);
+BEGIN; SELECT pg_replication_origin_xact_setup('0/10', '2020-01-01'); INSERT INTO t VALUES (79, 'older'); COMMIT;
+SELECT pg_replication_origin_session_progress(false) = '0/AC';
 BEGIN; SELECT pg_replication_origin_xact_setup('0/AD', '2020-01-01'); COMMENT ON TABLE t IS 'o'; COMMIT;
 SELECT pg_replication_origin_session_progress(false) = '0/AD';
 SELECT slot_name = :'db' FROM pg_create_logical_replication_slot(:'db', 'pgoutput');

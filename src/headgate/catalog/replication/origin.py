@@ -86,10 +86,15 @@ def progress(cursor: Cursor, name: str) -> OriginPosition | None:
     return next((position for position in all_progress(cursor) if position.name == name), None)
 
 
-def advance(cursor: Cursor, name: str, remote_lsn: Lsn, local_lsn: Lsn = INVALID) -> None:
-    """Record progress, forwards or backwards. Raise 42704 if the origin does not exist."""
+def advance(cursor: Cursor, name: str, remote_lsn: Lsn, local_lsn: Lsn = INVALID, *, backward: bool = False) -> None:
+    """Record progress. It moves backward only if `backward` is set. Raise 42704 if the origin does not exist.
+
+    A transaction may have an older remote LSN than the progress: a prepared one that its publisher sends at its COMMIT PREPARED.
+    """
     ident = existing(find(cursor, name), "42704", f'replication origin "{name}"')
-    updated = one(cursor, "UPDATE hg.origin_progress SET remote_lsn = ?, local_lsn = ? WHERE roident = ?", [remote_lsn, local_lsn, ident])
+    remote = "?" if backward else "greatest(remote_lsn, ?)"
+    sql = f"UPDATE hg.origin_progress SET remote_lsn = {remote}, local_lsn = ? WHERE roident = ?"
+    updated = one(cursor, sql, [remote_lsn, local_lsn, ident])
     if updated is None or not updated[0]:
         run(cursor, "INSERT INTO hg.origin_progress VALUES (?, ?, ?)", [ident, remote_lsn, local_lsn])
 

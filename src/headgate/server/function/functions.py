@@ -300,7 +300,8 @@ def pg_replication_origin_advance(session: ClientSession, node_name: str, lsn: L
         cursor = session.begin_statement().cursor
         ident = _origin(cursor, node_name)
         raise PostgresError("55006", f"replication origin with ID {ident} is already active for PID {user}")
-    session.node.catalog.change(lambda cursor: origins.advance(cursor, node_name, Lsn(lsn), session.node.engine.log.end))
+    local_lsn = session.node.engine.log.end
+    session.node.catalog.change(lambda cursor: origins.advance(cursor, node_name, Lsn(lsn), local_lsn, backward=True))
 
 
 def pg_replication_origin_progress(session: ClientSession, node_name: str, flush: bool = False) -> Lsn | None:
