@@ -54,7 +54,7 @@ def answers(server: Server, statements: tuple[str, ...] = SAID) -> list[str]:
     """Return the server's results of the commands, which run over one replication connection."""
     database = server.new_database()
     results: list[object] = []
-    with psycopg.connect(f"{server.conninfo(database)} replication=database", autocommit=True) as session:
+    with psycopg.connect(f"{server.conninfo(database)} replication=database", autocommit=True, prepare_threshold=None) as session:
         for statement in statements:
             try:
                 result = session.execute(statement.format(database).encode())

@@ -174,7 +174,7 @@ class Walsender:
             raise PostgresError("0A000", "a node has no physical replication slots")
         if self.physical:
             raise PostgresError("55000", "logical decoding requires a database connection")
-        self._check_snapshot(snapshot)
+        self._check_transaction(snapshot)
         node, context = self.host.node, self.host.context
         slot = node.slots.create(
             command.slot,
@@ -194,7 +194,8 @@ class Walsender:
         row = (command.slot, str(slot.confirmed_flush_lsn), name, command.plugin)
         self.host.send_result(of_rows(columns, [row], "CREATE_REPLICATION_SLOT"))
 
-    def _check_snapshot(self, snapshot: str) -> None:
+    def _check_transaction(self, snapshot: str) -> None:
+        """Raise an error if the slot cannot be created in the session's transaction, as PostgreSQL does."""
         block = self.host.block
         if snapshot == "export":
             if block.is_open():
@@ -202,10 +203,14 @@ class Walsender:
         elif snapshot == "use":
             if not block.is_open():
                 raise _slot_error("(SNAPSHOT 'use') must be called inside a transaction")
-            if block.isolation() not in ("repeatable read", "serializable"):
+            if block.isolation() != "repeatable read":
                 raise _slot_error("(SNAPSHOT 'use') must be called in REPEATABLE READ isolation mode transaction")
             if block.statements():
                 raise _slot_error("(SNAPSHOT 'use') must be called before any query")
+            if block.in_subtransaction():
+                raise _slot_error("(SNAPSHOT 'use') must not be called in a subtransaction")
+        if block.has_writes():
+            raise PostgresError("25001", "cannot create logical replication slot in transaction that has performed writes")
 
     def drop_slot(self, command: grammar.DropReplicationSlot) -> None:
         """Run DROP_REPLICATION_SLOT name [WAIT]."""
@@ -293,6 +298,8 @@ def _slot_options(command: CreateReplicationSlot) -> tuple[str, bool, bool]:
         if name in values or (name == "reserve_wal") != (command.plugin is None):
             raise PostgresError("42601", "conflicting or redundant options")
         values[name] = value if name == "snapshot" else _flag(name, value)
+        if name == "snapshot" and value is None:
+            raise PostgresError("42601", "snapshot requires a parameter")
         if name == "snapshot" and value not in ("export", "nothing", "use"):
             raise PostgresError("22023", f'unrecognized value for CREATE_REPLICATION_SLOT option "snapshot": "{value}"')
     return str(values.get("snapshot") or "export"), bool(values.get("two_phase")), bool(values.get("failover"))

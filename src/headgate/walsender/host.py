@@ -68,13 +68,15 @@ class Node:
 class Block:
     """The session's transaction block.
 
-    `statements`: the number of statements of the transaction that have taken a snapshot. `check_not_failed` raises 25P02 if the transaction
-    has failed. `import_snapshot` makes the transaction read as of an LSN.
+    `statements`: the number of statements of the transaction that have taken a snapshot. `has_writes`: whether it has written anything.
+    `check_not_failed` raises 25P02 if the transaction has failed. `import_snapshot` makes the transaction read as of an LSN.
     """
 
     is_open: Callable[[], bool]
     isolation: Callable[[], str]
     statements: Callable[[], int]
+    has_writes: Callable[[], bool]
+    in_subtransaction: Callable[[], bool]
     check_not_failed: Callable[[], None]
     import_snapshot: Callable[[Lsn], None]
 

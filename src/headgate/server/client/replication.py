@@ -73,6 +73,8 @@ def _block(session: ClientSession) -> Block:
         is_open=lambda: block.in_block,
         isolation=lambda: block.isolation,
         statements=lambda: block.statements,
+        has_writes=lambda: block.storage is not None and block.storage.has_writes,
+        in_subtransaction=lambda: block.in_subtransaction,
         check_not_failed=block.check_not_failed,
         import_snapshot=import_snapshot,
     )
