@@ -163,6 +163,20 @@ def test_change_is_published_by_the_publication_as_of_the_change(pair: list[tupl
     assert answers[1] == answers[0] == ["Begin x0", "Insert t (11, null)", "Insert t (2, null)", "Insert t (3)", "Commit"]
 
 
+def test_changes_around_a_rewrite_of_a_column_have_its_values(pair: list[tuple[Server, str]]) -> None:
+    answers = []
+    for server, database in pair:
+        slot = slots.make(server, database, "rewritten")
+        server.psql(
+            database,
+            """INSERT INTO t VALUES (1, 'before'); ALTER TABLE t ALTER b TYPE text USING upper(b); INSERT INTO t VALUES (2, 'after');
+            ALTER TABLE t ALTER b TYPE text; UPDATE t SET b = b || '!'""",
+        )
+        answers.append([message for message in slots.messages(server, database, slot) if message.startswith(("Insert", "Update"))])
+        server.psql(database, f"TRUNCATE t; SELECT pg_drop_replication_slot('{slot}')")
+    assert answers[1] == answers[0]
+
+
 def test_prepared_transaction_is_finished_by_its_name_in_its_database(pair: list[tuple[Server, str]]) -> None:
     server, database = pair[1]
     server.psql(database, "BEGIN; INSERT INTO t VALUES (5); PREPARE TRANSACTION 'mine'")

@@ -96,17 +96,16 @@ def changes(storage: Storage, relation: Relation, writes: Iterable[TableWrite]) 
 
     `relation` describes the columns as of these writes. Raise 58P01 if a file no longer exists.
     """
-    writes = [write for write in writes if write.kind in _WITH_ROWS]
-    files = list(_files(storage.tables, relation, writes))
-    # columns do not change between writes that one description of the relation fits
-    physical = _physical(storage.tables, relation, writes[0]) if writes else {}
-    if sum(file.size for file in files) <= SMALL_BYTES and sum(write.changes for write in writes) <= SMALL_CHANGES:
-        return local_frame(storage.spark, _read_small(relation, files, physical), schema(relation))
+    runs = list(_runs(storage.tables, relation, [write for write in writes if write.kind in _WITH_ROWS]))
+    files = [file for run in runs for file in run.files]
+    if sum(file.size for file in files) <= SMALL_BYTES and sum(write.changes for run in runs for write in run.writes) <= SMALL_CHANGES:
+        return local_frame(storage.spark, _read_small(relation, runs), schema(relation))
     frames = []
-    for paired in (False, True):
-        chosen = [file for file in files if file.paired == paired]
-        if chosen:
-            frames.append(_read_large(storage.spark, relation, chosen, physical, paired=paired))
+    for run in runs:
+        for paired in (False, True):
+            chosen = [file for file in run.files if file.paired == paired]
+            if chosen:
+                frames.append(_read_large(storage.spark, relation, chosen, run.physical, paired=paired))
     frame = frames[0]
     for more in frames[1:]:
         frame = frame.unionByName(more)
@@ -115,11 +114,10 @@ def changes(storage: Storage, relation: Relation, writes: Iterable[TableWrite]) 
 
 def small(tables: Tables, relation: Relation, writes: Iterable[TableWrite]) -> pa.Table | None:
     """Return the changes as an Arrow table that the driver reads without a Spark job, or None if the writes are too large for that."""
-    writes = [write for write in writes if write.kind in _WITH_ROWS]
-    files = list(_files(tables, relation, writes))
-    if sum(file.size for file in files) > SMALL_BYTES:
+    runs = list(_runs(tables, relation, [write for write in writes if write.kind in _WITH_ROWS]))
+    if sum(file.size for run in runs for file in run.files) > SMALL_BYTES:
         return None
-    return _read_small(relation, files, _physical(tables, relation, writes[0]) if writes else {})
+    return _read_small(relation, runs)
 
 
 def pieces(tables: Tables, relation: Relation, write: TableWrite) -> Iterator[pa.Table]:
@@ -196,6 +194,32 @@ def of_rows(relation: Relation, rows: pa.Table) -> pa.Table:
     return arrange(structs, buffers.whole(rows[CHANGE]), 0)
 
 
+@dataclass(frozen=True)
+class _Run:
+    """Consecutive writes, and their files, in which the columns have the names `physical`."""
+
+    writes: Sequence[TableWrite]
+    files: Sequence[ChangeFile]
+    physical: dict[str, str]
+
+
+def _runs(tables: Tables, relation: Relation, writes: Sequence[TableWrite]) -> Iterator[_Run]:
+    """Yield the writes in order, as runs whose files have the same column names.
+
+    One description of the relation may fit several of them: ALTER COLUMN … TYPE gives a column a new name in the files even if its type
+    stays the same. No name is used again, so the names of the first and the last write are equal only if they are those of all.
+    """
+    if not writes:
+        return
+    physical = _physical(tables, relation, writes[0])
+    if len(writes) == 1 or physical == _physical(tables, relation, writes[-1]):
+        yield _Run(writes, list(_files(tables, relation, writes)), physical)
+        return
+    middle = len(writes) // 2
+    yield from _runs(tables, relation, writes[:middle])
+    yield from _runs(tables, relation, writes[middle:])
+
+
 def _physical(tables: Tables, relation: Relation, write: TableWrite) -> dict[str, str]:
     """Return the column names in the files of a write, by column name."""
     if write.files is not None:
@@ -253,10 +277,10 @@ def _written_down(folder: DataPath, write: TableWrite) -> Iterator[ChangeFile]:
 # small versions: by the driver
 
 
-def _read_small(relation: Relation, files: Sequence[ChangeFile], physical: dict[str, str]) -> pa.Table:
+def _read_small(relation: Relation, runs: Sequence[_Run]) -> pa.Table:
     row = pa.schema([(column.name, arrow_type(column.type_oid, column.typmod)) for column in relation.columns])
-    data_location.fetch(file.path for file in files)
-    parts = [_arrange(file, _read_file(file, row, physical)) for file in files]
+    data_location.fetch(file.path for run in runs for file in run.files)
+    parts = [_arrange(file, _read_file(file, row, run.physical)) for run in runs for file in run.files]
     return pa.concat_tables(parts) if parts else arrow_schema(row).empty_table()
 
 
