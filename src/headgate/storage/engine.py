@@ -90,13 +90,14 @@ class Engine(Storage):
         return transaction
 
     def emit(self, database: int, prefix: str, content: bytes) -> Lsn:
-        """Log a logical decoding message outside a transaction. Return its LSN."""
+        """Log a logical decoding message outside a transaction. Return its LSN, the end of its entry: a slot at that LSN has passed it."""
         message = TableWrite(0, 0, "message", 0, 1, 0, bytes=len(content), seen=self.log.end, emitted=Emitted(prefix, content))
         with self.commit_lock:
             entry = self.log.place(0, database, [message], None, kind=EntryKind.MESSAGE)
+            entry = replace(entry, writes=tuple(replace(write, lsn=entry.end_lsn) for write in entry.writes))
             self.catalog.change(lambda cursor: self.log.insert(cursor, entry, {}), Step.ENTRY)
             self.log.append(entry)
-        return entry.writes[0].lsn
+        return entry.end_lsn
 
     def switch(self, database: int) -> Lsn:
         """Move the end of the log to the next multiple of 16 MB unless it is at one (pg_switch_wal). Return the previous end."""

@@ -57,6 +57,10 @@ SELECT * FROM pg_create_logical_replication_slot('intx', 'pgoutput');
 ROLLBACK;
 SELECT pg_logical_emit_message(true, 'x', 'hello') IS NOT NULL;
 SELECT encode(substr(data, 17), 'escape') FROM pg_logical_slot_get_binary_changes(:'s', NULL, NULL, 'proto_version', '1', 'publication_names', 'p', 'messages', 'true') WHERE get_byte(data, 0) = 77;
+SELECT pg_logical_emit_message(false, 'x', 'passed') AS passed \gset
+INSERT INTO t VALUES (12, 'flushed');
+SELECT slot_name = :'s' FROM pg_replication_slot_advance(:'s', :'passed');
+SELECT count(*) FROM pg_logical_slot_get_binary_changes(:'s', NULL, NULL, 'proto_version', '1', 'publication_names', 'p', 'messages', 'true');
 SELECT slot_name = :'s', spill_txns, stream_txns, total_txns > 0, stats_reset FROM pg_stat_replication_slots WHERE slot_name = :'s';
 SELECT pg_stat_reset_replication_slot(:'s');
 SELECT pg_stat_reset_replication_slot('nope');
