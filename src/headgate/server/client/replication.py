@@ -9,7 +9,6 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
 
 from headgate.check import course, subject
-from headgate.lsn import Lsn
 from headgate.walsender.commands import Walsender
 from headgate.walsender.host import Block, Channel, Host, Node
 
@@ -65,10 +64,6 @@ def _channel(connection: Connection, backend: Backend) -> Channel:
 
 def _block(session: ClientSession) -> Block:
     block = session.block
-
-    def import_snapshot(lsn: Lsn) -> None:
-        block.imported = lsn
-
     return Block(
         is_open=lambda: block.in_block,
         isolation=lambda: block.isolation,
@@ -76,7 +71,7 @@ def _block(session: ClientSession) -> Block:
         has_writes=lambda: block.storage is not None and block.storage.has_writes,
         in_subtransaction=lambda: block.in_subtransaction,
         check_not_failed=block.check_not_failed,
-        import_snapshot=import_snapshot,
+        import_snapshot=session.import_snapshot,
     )
 
 

@@ -222,6 +222,11 @@ class ClientSession:
                 transaction.isolate(self.block.imported, serializable=self.block.isolation == "serializable")
         return transaction
 
+    def import_snapshot(self, lsn: Lsn) -> None:
+        """Read as of an LSN until the transaction ends. The catalog stays as it is now: the tables must still be as of the LSN."""
+        self.block.imported = lsn
+        self.begin_statement()
+
     @property
     def written(self) -> Hashable:
         """A value that changes with each write of the open transaction, and with each transaction that a procedure ends."""

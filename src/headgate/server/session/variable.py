@@ -78,7 +78,7 @@ def _import_snapshot(session: ClientSession, name: str) -> None:
         raise PostgresError("0A000", "a snapshot-importing transaction must have isolation level SERIALIZABLE or REPEATABLE READ")
     if session.block.statements:
         raise PostgresError("25001", "SET TRANSACTION SNAPSHOT must be called before any query")
-    session.block.imported = session.node.slots.snapshots.find(name, session.context.database)
+    session.import_snapshot(session.node.slots.snapshots.find(name, session.context.database))
 
 
 # ---- SHOW -----------------------------------------------------------------------------------------------

@@ -27,6 +27,8 @@ class Snapshot:
         self._tables, self._log = tables, log
         self._states: Mapping[Key, Visible] | None = None
         self._lsn: Lsn | None = None
+        self._described: Mapping[Key, Visible] = {}
+        """The tables as of an import of an older snapshot: as the catalog of the transaction describes them."""
         self.is_fixed = False
         """Whether it belongs to the whole transaction and not to one statement."""
         self.is_serializable = False
@@ -48,7 +50,7 @@ class Snapshot:
 
     def take(self) -> None:
         """Take a new snapshot. The caller holds the commit lock."""
-        self._states, self._lsn = self._tables.visible, self._log.end
+        self._states, self._lsn, self._described = self._tables.visible, self._log.end, {}
 
     def take_at(self, lsn: Lsn) -> None:
         """Take the snapshot that was exported at an LSN."""
@@ -58,7 +60,7 @@ class Snapshot:
                 key: visible[key] if key in visible and now.get(key) == logged else self._tables.at(key, logged.version)
                 for key, logged in then.items()
             }
-        self._lsn = lsn
+        self._lsn, self._described = lsn, visible
 
     def fix(self, *, is_serializable: bool) -> None:
         """Keep the snapshot until the transaction ends."""
@@ -81,9 +83,15 @@ class Snapshot:
             self.is_ignored = before
 
     def shown(self, key: Key) -> TableState | None:
-        """Return a table's state, None if the table is not in the snapshot and could not have been."""
+        """Return a table's state, None if the table is not in the snapshot and could not have been.
+
+        Raise 40001 if its columns have changed after an imported snapshot: the transaction would read the old rows by the new columns.
+        """
         shown = self.states.get(key) or (None if self.is_fixed else self._tables.visible.get(key))
         if shown is not None:
+            described = self._described.get(key, shown)
+            if described is not shown and described.state.altered > shown.state.version:
+                raise PostgresError("40001", "could not serialize access due to concurrent update")
             return shown.state
         # a table that was created after the snapshot has no rows in it
         return self._tables.empty_state(key) if self.is_fixed and key in self._tables.visible else None
