@@ -117,3 +117,11 @@ SELECT count(*) FROM pg_replication_slots WHERE slot_name = 'once_' || current_d
 SELECT pg_drop_replication_slot('once_' || current_database()) IS NULL;
 SELECT pg_sleep(0) IS NULL, pg_notify('a', 'b') IS NULL, pg_sleep(0) IS NOT NULL, pg_sleep(0)::text = '';
 SELECT x IS NULL FROM pg_sleep(0) x;
+-- An exported snapshot ends with its transaction. A subtransaction does not import one.
+BEGIN; SELECT pg_export_snapshot() AS snapshot \gset
+COMMIT;
+\set VERBOSITY sqlstate
+BEGIN ISOLATION LEVEL REPEATABLE READ; SET TRANSACTION SNAPSHOT :'snapshot';
+ROLLBACK;
+BEGIN ISOLATION LEVEL REPEATABLE READ; SAVEPOINT s; SET TRANSACTION SNAPSHOT :'snapshot';
+ROLLBACK;

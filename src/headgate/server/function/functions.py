@@ -72,11 +72,13 @@ def txid_current(session: ClientSession) -> int:
 
 
 def pg_export_snapshot(session: ClientSession) -> str:
-    """Export the transaction's snapshot, or the end of the log if it has none. Raise 25001 in a subtransaction."""
+    """Export the snapshot, or the end of the log if there is none, until the transaction ends. Raise 25001 in a subtransaction."""
     if session.block.in_subtransaction:
         raise PostgresError("25001", "cannot export a snapshot from a subtransaction")
-    position = session.snapshot or session.node.engine.log.end
-    return session.node.slots.snapshots.export(position, session.context.database, session.backend.pid)
+    position, snapshots, pid = session.snapshot or session.node.engine.log.end, session.node.slots.snapshots, session.backend.pid
+    for at_the_end in (session.after_commit, session.after_rollback):
+        at_the_end(lambda: snapshots.forget(pid))
+    return snapshots.export(position, session.context.database, pid)
 
 
 # ---- backends ---------------------------------------------------------------------------------------

@@ -76,7 +76,7 @@ def _set_multi(session: ClientSession, node: ParseNode) -> None:
 def _import_snapshot(session: ClientSession, name: str) -> None:
     if session.block.isolation not in ("repeatable read", "serializable"):
         raise PostgresError("0A000", "a snapshot-importing transaction must have isolation level SERIALIZABLE or REPEATABLE READ")
-    if session.block.statements:
+    if session.block.statements or session.block.in_subtransaction:
         raise PostgresError("25001", "SET TRANSACTION SNAPSHOT must be called before any query")
     session.import_snapshot(session.node.slots.snapshots.find(name, session.context.database))
 
