@@ -101,3 +101,16 @@ END $$;
 DO $$ BEGIN FOR k IN 1..3 LOOP UPDATE t SET s = 'loop' || k, n = nextval('q') WHERE id = k; END LOOP; END $$;
 SELECT id, s, n FROM t WHERE id < 4 ORDER BY id;
 DROP TABLE t; DROP SEQUENCE q;
+
+-- domains: the value of a domain is treated as one of its base type
+CREATE TYPE pair AS (x int, y text);
+CREATE DOMAIN price AS numeric(5,2); CREATE DOMAIN moment AS timestamptz; CREATE DOMAIN yes AS bool; CREATE DOMAIN host AS inet; CREATE DOMAIN words AS text[]; CREATE DOMAIN pairs AS pair;
+CREATE TABLE t (id int PRIMARY KEY, p price, m moment, b yes, h host, w words, r pairs);
+INSERT INTO t VALUES (1, 1.5, '2024-01-31 10:00+00', true, '10.0.0.1', '{a,NULL}', '(,)'), (2, NULL, NULL, NULL, NULL, NULL, '(1,)'), (3, NULL, NULL, NULL, NULL, NULL, NULL);
+SET timezone = 'Europe/Berlin';
+SELECT id, p::text, 'x' || p, 'x' || m, 'x' || b, h || 'x', w || 'z'::text, r IS NULL, r IS NOT NULL FROM t ORDER BY id;
+SELECT DISTINCT p::text, 'x' || p, 'x' || m, 'x' || b, h || 'x', w || 'z'::text, r IS NULL FROM t, generate_series(1, 20) WHERE id = 1;
+SELECT 'x' || w FROM t;
+UPDATE t SET w[1] = 'p' || p::text, p = 2 * p WHERE id = 1 RETURNING *;
+RESET timezone;
+DROP TABLE t; DROP DOMAIN price, moment, yes, host, words, pairs; DROP TYPE pair;

@@ -232,7 +232,7 @@ def _null_test(node: pb.NullTest, scope: Scope, context: BindContext) -> Express
         type=BOOLEAN,
         arg=arg,
         is_null=node.nulltesttype == pb.IS_NULL,
-        row=context.is_composite(arg.type.oid),
+        row=context.is_composite(context.base_type(arg.type.oid)),
         location=node.location,
     )
 

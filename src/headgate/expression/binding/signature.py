@@ -104,8 +104,9 @@ def resolve_polymorphic(
         if complete and oid in POLYMORPHIC and not real.get(oid):
             named = f"{context.show_type(oid)} " if oid in _RANGES else ""
             raise PostgresError("42804", f"could not determine polymorphic type {named}because input has type unknown")
-    if ANYNONARRAY in declared and element and context.types.by_oid(element).is_array:
-        raise PostgresError("42804", f"type matched to anynonarray is an array type: {context.show_type(element)}")
+    for oid, name in ((ANYNONARRAY, "anynonarray"), (ANYCOMPATIBLENONARRAY, "anycompatiblenonarray")):
+        if oid in declared and real[oid] and context.types.by_oid(context.base_type(real[oid])).is_array:
+            raise PostgresError("42804", f"type matched to {name} is an array type: {context.show_type(real[oid])}")
     if registry.ANYENUM in declared and element and context.types.by_oid(element).kind is not registry.TypeKind.ENUM:
         raise PostgresError("42804", f"type matched to anyenum is not an enum type: {context.show_type(element)}")
     return tuple(real.get(oid, oid) for oid in declared), real.get(result, result)

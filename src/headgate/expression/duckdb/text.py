@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from headgate.expression import builtin
 from headgate.expression import node as n
 from headgate.expression.duckdb import cast
-from headgate.expression.duckdb.value import DuckdbForm, Env, quote, raised, refuse
+from headgate.expression.duckdb.value import DuckdbForm, Env, base_of, quote, raised, refuse
 from headgate.types import registry as t
 
 _TORN = re.compile(r"^(?:[^\\]|\\.)*\\$", re.DOTALL)
@@ -61,7 +61,9 @@ def concat_ws(node: n.Expression, operands: Sequence[n.Expression], args: Sequen
 def beside(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
     """Return ``anynonarray || text`` or the reverse. A boolean is written as true or false, as a cast writes it."""
     texts = [
-        f"CASE WHEN {sql} THEN 'true' WHEN NOT {sql} THEN 'false' END" if operand.type.oid == t.BOOL else cast.text(operand, sql, env)
+        f"CASE WHEN {sql} THEN 'true' WHEN NOT {sql} THEN 'false' END"
+        if base_of(operand.type.oid) == t.BOOL
+        else cast.text(operand, sql, env)
         for operand, sql in zip(operands, args, strict=True)
     ]
     return f"({texts[0]} || {texts[1]})"

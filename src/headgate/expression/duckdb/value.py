@@ -124,9 +124,9 @@ def element_of(oid: int) -> int | None:
 
 
 def base_of(oid: int) -> int:
-    """Return the type itself, or the base type of a built-in domain."""
-    built_in = t.builtin().find(oid)
-    return base_of(built_in.base) if built_in is not None and built_in.kind is t.TypeKind.DOMAIN else oid
+    """Return the type itself, or the base type of a domain."""
+    base, _ = t.known().base(oid)
+    return base
 
 
 def null(oid: int) -> str:

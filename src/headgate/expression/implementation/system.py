@@ -77,11 +77,12 @@ def _type_name(node: Expression, args: Sequence[Value]) -> Value:
 
 def _as_text(value: Value, kind: TypeRef) -> Make:
     """Cast a value to text. This differs from its output (``true``, ``10.0.0.1/32``)."""
-    if kind.oid == registry.BOOL:
+    base, _ = registry.known().base(kind.oid)
+    if base == registry.BOOL:
         return lambda env: value.make(env).cast("string")
-    if kind.oid in (registry.INET, registry.CIDR):
+    if base in (registry.INET, registry.CIDR):
         return settle(call(network.shown, TEXT, [value], raises=False))
-    if kind.oid == registry.BPCHAR:
+    if base == registry.BPCHAR:
         return lambda env: F.rtrim(value.make(env))
     return settle(printed(value, kind) if depends_on(kind.oid, session_time.forms()) else as_item(value, kind))
 

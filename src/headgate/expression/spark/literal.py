@@ -25,7 +25,7 @@ _ANOTHER_ZONE = TextSettings(timezone="Etc/GMT+12")
 def constant(node: Const) -> Value:
     """Return a constant in its representation. numeric is a decimal of its own digits, or text (NaN, more than 38 digits)."""
     oid = node.type.oid
-    if oid == registry.NUMERIC:
+    if registry.known().base(oid)[0] == registry.NUMERIC:
         return _numeric_constant(node.value)
     rep = rep_of(oid, node.type.typmod)
     if node.value is None:
