@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -116,10 +118,7 @@ def test_prepared_statement_whose_columns_have_changed_is_rejected_until_it_is_p
 
 def test_fetch_and_move_run_a_portal_of_bind(server: Server) -> None:
     """asyncpg moves in a cursor before it fetches the first row."""
-    database = server.new_database()
-    with socket.create_connection(("127.0.0.1", server.port)) as client:
-        client.sendall(_packet(b"", struct.pack("!i", 196608) + f"user\0postgres\0database\0{database}\0\0".encode()))
-        _answers(client)
+    with _connected(server) as client:
         client.sendall(_query("BEGIN"))
         _answers(client)
         bind = b"p\0\0" + struct.pack("!hhi", 0, 1, 1) + b"2" + struct.pack("!h", 0)
@@ -134,6 +133,33 @@ def test_fetch_and_move_run_a_portal_of_bind(server: Server) -> None:
         assert _answers(client) == [b"C:CLOSE CURSOR", b"E:34000"]
 
 
+def test_parameters_of_queries_inside_statements_are_inferred(server: Server) -> None:
+    """A driver that declares no types takes the number of parameters from the description."""
+    with psycopg.connect(server.conninfo(server.new_database()), autocommit=True) as session:
+        session.execute("CREATE TABLE t (a int PRIMARY KEY, b text)")
+        for text in (b"CREATE TABLE made AS SELECT $1::int AS x, b FROM t WHERE a = $2", b"SELECT $1::int AS x, b INTO into_made FROM t WHERE a = $2",
+                     b"EXPLAIN SELECT $1::int FROM t WHERE a = $2", b"DECLARE c CURSOR WITH HOLD FOR SELECT $1::int FROM t WHERE a = $2"):  # fmt: skip
+            assert session.pgconn.prepare(b"", text).status == psycopg.pq.ExecStatus.COMMAND_OK
+            described = session.pgconn.describe_prepared(b"")
+            assert [described.param_type(number) for number in range(described.nparams)] == [23, 23], text
+            session.pgconn.exec_prepared(b"", [b"5", b"6"])
+        assert session.execute("SELECT count(*) FROM made, into_made").fetchone() == (0,)
+
+
+@contextlib.contextmanager
+def _connected(server: Server) -> Iterator[socket.socket]:
+    """Connect to a new database."""
+    with socket.create_connection(("127.0.0.1", server.port)) as client:
+        client.settimeout(60)
+        client.sendall(_packet(b"", struct.pack("!i", 196608) + f"user\0postgres\0database\0{server.new_database()}\0\0".encode()))
+        _answers(client)
+        yield client
+
+
+def _execute(portal: str, most: int) -> bytes:
+    return _packet(b"E", portal.encode() + b"\0" + struct.pack("!i", most))
+
+
 def _packet(kind: bytes, body: bytes) -> bytes:
     return kind + struct.pack("!i", len(body) + 4) + body
 
@@ -144,14 +170,15 @@ def _query(text: str) -> bytes:
 
 def _answers(client: socket.socket) -> list[bytes]:
     """Return the command tags, the first columns of rows and the SQLSTATEs up to ReadyForQuery."""
-    answers, stream = [], client.makefile("rb")
-    while (head := stream.read(5))[:1] != b"Z":
-        body = stream.read(struct.unpack("!i", head[1:])[0] - 4)
+    answers = []
+    while (head := client.recv(5, socket.MSG_WAITALL))[:1] != b"Z":
+        size = struct.unpack("!i", head[1:])[0] - 4
+        body = client.recv(size, socket.MSG_WAITALL) if size else b""
         if head[:1] == b"C":
             answers.append(b"C:" + body[:-1])
         elif head[:1] == b"D":
             answers.append(b"D:" + body[6:])
         elif head[:1] == b"E":
             answers.append(b"E:" + next(field[1:] for field in body.split(b"\0") if field[:1] == b"C"))
-    stream.read(1)
+    client.recv(1, socket.MSG_WAITALL)
     return answers

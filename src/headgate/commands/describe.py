@@ -20,6 +20,7 @@ from headgate.commands.query.plan import Source
 from headgate.commands.query.query_planner import QueryPlanner
 from headgate.commands.result import Described
 from headgate.commands.session import Session
+from headgate.commands.table import create_table_as
 from headgate.expression.binding import binder
 from headgate.expression.binding.scope import EMPTY
 from headgate.expression.node import SetToDefault
@@ -35,8 +36,9 @@ _DESCRIBED = {"SelectStmt", "InsertStmt", "UpdateStmt", "DeleteStmt", "MergeStmt
 
 def describe(node: pb.InsertStmt | pb.SelectStmt | pb.UpdateStmt, session: Session, parameter_types: tuple[int, ...]) -> Described:
     """Return the parameters (0 in `parameter_types`: to be inferred) and columns of a statement without executing it."""
-    if node.DESCRIPTOR.name == "ExplainStmt":
-        return Described(parameter_types, explain.columns(node))
+    if (query := _query_inside(node)) is not None:
+        columns = explain.columns(node) if node.DESCRIPTOR.name == "ExplainStmt" else None
+        return Described(describe(query, session, parameter_types).parameters, columns)
     if node.DESCRIPTOR.name not in _DESCRIBED:
         return Described(parameter_types, None)
     highest = max((parameter.number for parameter in walk(node) if kind(parameter) == "ParamRef"), default=0)
@@ -53,6 +55,15 @@ def describe(node: pb.InsertStmt | pb.SelectStmt | pb.UpdateStmt, session: Sessi
         planner.with_queries(node)
     columns = _PLANNED[node.DESCRIPTOR.name](node, planner)
     return Described(_types(known), columns)
+
+
+def _query_inside(node: ParseNode) -> ParseNode | None:
+    """Return the query of EXPLAIN, DECLARE, CREATE TABLE AS or SELECT INTO, which has the statement's parameters, or None."""
+    if node.DESCRIPTOR.name in ("ExplainStmt", "DeclareCursorStmt", "CreateTableAsStmt"):
+        return unwrap(node.query)
+    if node.DESCRIPTOR.name != "SelectStmt" or not node.HasField("into_clause"):
+        return None
+    return create_table_as.without_into(node)
 
 
 def _types(known: dict[int, int]) -> tuple[int, ...]:

@@ -35,10 +35,15 @@ def create(node: pb.CreateTableAsStmt, session: Session) -> CommandResult:
 
 def select_into(node: ParseNode, session: Session) -> CommandResult:
     """Execute SELECT … INTO."""
+    return _make(node.into_clause, without_into(node), session, if_not_exists=False)
+
+
+def without_into(node: ParseNode) -> ParseNode:
+    """Return the query of SELECT … INTO."""
     query = type(node)()
     query.CopyFrom(node)
     query.ClearField("into_clause")
-    return _make(node.into_clause, query, session, if_not_exists=False)
+    return query
 
 
 def _make(into: pb.IntoClause, query: pb.SelectStmt, session: Session, *, if_not_exists: bool) -> CommandResult:

@@ -91,7 +91,7 @@ class ExtendedQuery:
         return PreparedStatement(name, text, statement, parameters, columns, declared=types)
 
     def _describe_types(self, statement: Statement, types: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[ResultColumn, ...] | None]:
-        if utility.handles(statement):
+        if utility.handles(statement) and statement.kind != "DeclareCursorStmt":
             return types, utility.columns(self.session, statement)
         from headgate.commands.describe import describe
 
