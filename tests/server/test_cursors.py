@@ -133,6 +133,26 @@ def test_fetch_and_move_run_a_portal_of_bind(server: Server) -> None:
         assert _answers(client) == [b"C:CLOSE CURSOR", b"E:34000"]
 
 
+def test_execute_moves_the_cursor_of_declare(server: Server) -> None:
+    with _connected(server) as client:
+        client.sendall(
+            _query("CREATE TABLE t (a int PRIMARY KEY, d date); INSERT INTO t SELECT g, '2024-01-31' FROM generate_series(1, 5) g")
+        )
+        _answers(client)
+        client.sendall(_query("BEGIN; DECLARE c SCROLL CURSOR FOR SELECT a FROM t ORDER BY a; FETCH 2 FROM c; MOVE BACKWARD ALL IN c"))
+        _answers(client)
+        client.sendall(
+            _execute("c", 3) + _packet(b"S", b"") + _query("UPDATE t SET a = 30 WHERE CURRENT OF c RETURNING d; FETCH PRIOR FROM c")
+        )
+        assert _answers(client) == [b"D:1", b"D:2", b"D:3"]
+        assert _answers(client) == [b"D:2024-01-31", b"C:UPDATE 1", b"D:2", b"C:FETCH 1"]
+        client.sendall(_query("SET LOCAL datestyle = german; DECLARE e BINARY CURSOR FOR SELECT d, a FROM t ORDER BY a"))
+        _answers(client)
+        client.sendall(_execute("e", 1) + _execute("e", 0) + _packet(b"S", b"") + _query("SELECT max(a) FROM t"))
+        assert [answer[:12] for answer in _answers(client)] == [*[b"D:31.01.2024"] * 5, b"C:SELECT 4"]
+        assert _answers(client) == [b"D:30", b"C:SELECT 1"]
+
+
 def test_parameters_of_queries_inside_statements_are_inferred(server: Server) -> None:
     """A driver that declares no types takes the number of parameters from the description."""
     with psycopg.connect(server.conninfo(server.new_database()), autocommit=True) as session:

@@ -259,17 +259,15 @@ class ExtendedQuery:
 
     def _send(self, portal: Portal, source: RowSource, limit: int) -> str:
         session = self.session
-        sent_before = source.sent
         with portal.running():
-            portals.send(session.connection, source, limit, portal.formats, session.context.forms)
-        count = source.sent - sent_before
+            count = portals.send(session.connection, portal.take(source, limit), source.columns, portal.formats, session.context.forms)
         session.send_notices()
-        sent = f"SELECT {count}"
+        command, _, number = source.result.command_tag.rpartition(" ")
+        tag = f"{command} {count}" if number.isdecimal() else source.result.command_tag
         if limit and count == limit:
             session.connection.write(protocol.PORTAL_SUSPENDED)
-            return sent
-        tag = sent if source.result.tag is None else source.result.tag
-        self._complete(tag)
+        else:
+            self._complete(tag)
         return tag
 
     def _complete(self, tag: str) -> None:

@@ -117,7 +117,7 @@ class ResultSender:
             session.send_notices()
             self.describe(result, formats)
             try:
-                portals.send(session.connection, source, 0, formats, session.context.forms)
+                portals.send(session.connection, source.take(0), source.columns, formats, session.context.forms)
             finally:
                 source.close()
             return result.command_tag

@@ -14,7 +14,7 @@ from headgate.errors import PostgresError
 from headgate.server.protocol.row_source import RowSource
 from headgate.storage.row_store import NO_ROWS, RowPart, RowStore
 
-_ALL = 2**63 - 1
+ALL = 2**63 - 1
 """The count of FETCH ALL."""
 _KEPT_BYTES = 16 << 20
 """The most bytes of rows that a cursor declared without SCROLL and NO SCROLL keeps."""
@@ -60,7 +60,7 @@ class CursorPosition:
         store = self.new_store() if self.scroll is False else self._store
         missing = many - (store.rows - first)
         if missing > 0:
-            for batch in source.take(0 if many == _ALL else missing):
+            for batch in source.take(0 if many == ALL else missing):
                 store.append(batch)
         part = store.part(first, many)
         if self.scroll is None and store.nbytes > _KEPT_BYTES:
@@ -124,7 +124,7 @@ class CursorPosition:
                 return NO_ROWS, int(self.on_row)
             self.backward(1)
             part = self.forward(source, 1)
-        elif backward and many == _ALL and not fetching:
+        elif backward and many == ALL and not fetching:
             passed = self.at if self.at_end else max(self.at - 1, 0)
             self.rewind()
             return NO_ROWS, passed
@@ -145,7 +145,7 @@ class CursorPosition:
                     self.forward(source, row_number - current - 1)
             return self.forward(source, 1)
         if row_number < 0:
-            self.forward(source, _ALL)
+            self.forward(source, ALL)
             self.backward(-row_number - 1)
             return self.backward(1)
         self.rewind()

@@ -9,7 +9,7 @@ uses the settings at its own time.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from headgate.errors import PostgresError
 from headgate.server.protocol import data_row
+from headgate.server.protocol.cursor_position import ALL, CursorPosition
 from headgate.server.protocol.row_source import RowSource
 from headgate.types import registry, text_column
 from headgate.types.encoded import encoded
@@ -26,7 +27,6 @@ from headgate.types.text.text import read_text, styled
 if TYPE_CHECKING:
     from headgate.commands.session import Parameter
     from headgate.server.protocol.connection import Connection
-    from headgate.server.protocol.cursor_position import CursorPosition
     from headgate.settings.encoding import Encoding
     from headgate.sql.parser import Statement
     from headgate.storage.transaction.statement_view import StatementView
@@ -65,6 +65,8 @@ class Portal:
     hold: bool = False
     buffered: CursorPosition | None = None
     """The position, if it is used as a cursor."""
+    binary: bool = False
+    """Whether FETCH returns its rows in the binary format (DECLARE … BINARY)."""
     view: StatementView | None = None
     """The state that a cursor made by DECLARE sees."""
     chosen: dict[int, tuple[str, int]] = field(default_factory=dict)
@@ -92,6 +94,10 @@ class Portal:
             self.failed = True
             raise
 
+    def take(self, source: RowSource, limit: int) -> Iterable[pa.RecordBatch]:
+        """Return its next rows: at most `limit`, 0 = all. If it is used as a cursor, its position moves."""
+        return source.take(limit) if self.buffered is None else self.buffered.forward(source, limit or ALL)
+
     def keep(self) -> None:
         """Compute the remaining rows at commit, so that a cursor WITH HOLD outlives its transaction."""
         if self.rows is not None and self.buffered is not None:
@@ -118,13 +124,15 @@ def column_formats(formats: Sequence[int], columns: int) -> tuple[int, ...]:
     return tuple(formats)
 
 
-def send(connection: Connection, source: RowSource, limit: int, formats: Sequence[int], forms: text_column.TextSettings) -> int:
-    """Send at most `limit` rows (0 = all) as DataRow, in the styles of `forms` and the client's encoding. Return their number."""
+def send(
+    connection: Connection, batches: Iterable[pa.RecordBatch], described_columns: Sequence[ResultColumn], formats: Sequence[int],
+    forms: text_column.TextSettings,
+) -> int:  # fmt: skip
+    """Send rows as DataRow, in the styles of `forms` and the client's encoding. Return their number."""
     count, encoding = 0, connection.encoding
-    for batch in source.take(limit):
+    for batch in batches:
         columns: list[pa.Array] = list(batch.columns)
-        for index, code in enumerate(formats):
-            described = source.columns[index]
+        for index, (described, code) in enumerate(zip(described_columns, formats, strict=True)):
             if code:
                 columns[index] = binary_column(columns[index], described, encoding)
             else:

@@ -15,7 +15,6 @@ class RowSource:
     def __init__(self, result: ResultSet) -> None:
         self.result = result
         self.columns = result.columns
-        self.sent = 0
         self._batches: Iterator[pa.RecordBatch] = iter(result)
         self._rest: pa.RecordBatch | None = None
 
@@ -31,7 +30,6 @@ class RowSource:
                 batch = batch.slice(0, remaining)
             if limit:
                 remaining -= batch.num_rows
-            self.sent += batch.num_rows
             yield batch
             if limit and not remaining:
                 return

@@ -294,7 +294,7 @@ def _cursors(session: ClientSession) -> Iterator[Row]:
     for portal in session.portals.values():
         if portal.name:
             scrolls = portal.buffered is not None and portal.buffered.scroll is not False
-            yield (portal.name, portal.prepared.text, portal.hold, any(portal.formats), scrolls, _moment(session.backend.query_start))
+            yield (portal.name, portal.prepared.text, portal.hold, portal.binary, scrolls, _moment(session.backend.query_start))
 
 
 def _ssl(node: NodeState, session: ClientSession) -> Iterator[Row]:

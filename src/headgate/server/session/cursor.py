@@ -48,13 +48,17 @@ def declare(session: ClientSession, node: pb.DeclareCursorStmt, text: str) -> st
     if not isinstance(result, ResultSet):
         raise PostgresError("42P11", "cannot open a query without rows as cursor")
     prepared = PreparedStatement("", text, Statement(inner, text, 0, len(text)), (), result.columns)
-    formats = (1,) * len(result.columns) if node.options & _BINARY else ()
-    portal = Portal(node.portalname, prepared, (), formats, rows=RowSource(result), started=True, hold=bool(node.options & _HOLD))
+    portal = _portal(node.portalname, prepared, result)
+    portal.hold, portal.binary = bool(node.options & _HOLD), bool(node.options & _BINARY)
     scroll = True if node.options & _SCROLL else False if node.options & _NO_SCROLL else None
     portal.buffered = CursorPosition(_new_store(session), scroll=scroll)
     portal.view = session.begin_statement().reader.statement_view()
     session.portals.open(portal)
     return "DECLARE CURSOR"
+
+
+def _portal(name: str, prepared: PreparedStatement, result: ResultSet) -> Portal:
+    return Portal(name, prepared, (), (0,) * len(result.columns), rows=RowSource(result), started=True)
 
 
 def _check_options(session: ClientSession, node: pb.DeclareCursorStmt, query: pb.SelectStmt) -> None:
@@ -99,7 +103,7 @@ def fetch(session: ClientSession, node: pb.FetchStmt, text: str) -> str | Result
     if node.ismove:
         return f"MOVE {count}"
     columns = portal.rows.columns
-    return ResultSet(columns, part if part.rows else [batch_of_rows(columns, [])], f"FETCH {count}", binary=any(portal.formats))
+    return ResultSet(columns, part if part.rows else [batch_of_rows(columns, [])], f"FETCH {count}", binary=portal.binary)
 
 
 def _move(session: Session, portal: Portal, source: RowSource, direction: str, many: int, *, fetching: bool) -> tuple[RowPart, int]:
@@ -119,7 +123,7 @@ def open_for_function(session: Session, name: str | None, query: ParseNode, resu
     if name in session.portals:
         raise PostgresError("42P03", f'cursor "{name}" already in use')
     prepared = PreparedStatement("", "", Statement(query, "", 0, 0), (), result.columns)
-    portal = Portal(name, prepared, (), (), rows=RowSource(result), started=True)
+    portal = _portal(name, prepared, result)
     portal.buffered = CursorPosition(_new_store(session), scroll=scroll)
     portal.view = session.begin_statement().reader.statement_view()
     session.portals.open(portal)

@@ -393,7 +393,7 @@ class ClientSession:
         """Send RowDescription, the rows and CommandComplete."""
         self.send_notices()
         self.send_description(result)
-        send(self.connection, RowSource(result), 0, (0,) * len(result.columns), self.context.forms)
+        send(self.connection, RowSource(result).take(0), result.columns, (0,) * len(result.columns), self.context.forms)
         self.complete(result.command_tag)
 
     def complete(self, tag: str) -> None:
