@@ -153,6 +153,36 @@ def test_execute_moves_the_cursor_of_declare(server: Server) -> None:
         assert _answers(client) == [b"D:30", b"C:SELECT 1"]
 
 
+def test_pipeline_skips_messages_to_sync_after_an_error_and_counts_what_it_has_sent(server: Server) -> None:
+    sync = _packet(b"S", b"")
+    with _connected(server) as client:
+        client.sendall(_run("SELECT 1 / (SELECT 0)") + _query("CREATE TABLE t (a int)") + sync + _run("SELECT count(*) FROM t") + sync)
+        assert [_answers(client), _answers(client)] == [[b"E:22012"], [b"E:42P01"]]
+        client.sendall(
+            _query("CREATE TABLE t (a int)") + _run("INSERT INTO t VALUES (1), (2), (3) RETURNING a", 2) + _execute("", 2) + sync
+        )
+        assert [_answers(client), _answers(client)] == [[b"C:CREATE TABLE"], [b"D:1", b"D:2", b"D:3", b"C:INSERT 0 1"]]
+        client.sendall(
+            _run("SELECT 2")
+            + _run("COMMIT")
+            + _run("VACUUM t")
+            + _run("INSERT INTO t VALUES (4)")
+            + _run("SELECT 1 / (a - a) FROM t")
+            + sync
+        )
+        assert _answers(client) == [b"D:2", b"C:SELECT 1", b"C:COMMIT", b"C:VACUUM", b"C:INSERT 0 1", b"E:22012"]
+        client.sendall(
+            _run("CREATE DATABASE kept_of_pipeline")
+            + _run("SELECT 1 / (a - a) FROM t")
+            + sync
+            + _run("DROP DATABASE kept_of_pipeline")
+            + sync
+        )
+        assert [_answers(client), _answers(client)] == [[b"C:CREATE DATABASE", b"E:22012"], [b"C:DROP DATABASE"]]
+        client.sendall(_query("BEGIN; SELECT count(*) FROM t; SELECT nosuch") + _run("") + sync)
+        assert [_answers(client), _answers(client)] == [[b"C:BEGIN", b"D:3", b"C:SELECT 1", b"E:42703"], [b"E:25P02"]]
+
+
 def test_parameters_of_queries_inside_statements_are_inferred(server: Server) -> None:
     """A driver that declares no types takes the number of parameters from the description."""
     with psycopg.connect(server.conninfo(server.new_database()), autocommit=True) as session:
@@ -174,6 +204,12 @@ def _connected(server: Server) -> Iterator[socket.socket]:
         client.sendall(_packet(b"", struct.pack("!i", 196608) + f"user\0postgres\0database\0{server.new_database()}\0\0".encode()))
         _answers(client)
         yield client
+
+
+def _run(text: str, most: int = 0) -> bytes:
+    """Return Parse, Bind and Execute for at most this many rows, 0 = all."""
+    parse = _packet(b"P", b"\0" + text.encode() + b"\0" + struct.pack("!h", 0))
+    return parse + _packet(b"B", b"\0\0" + struct.pack("!hhh", 0, 0, 0)) + _execute("", most)
 
 
 def _execute(portal: str, most: int) -> bytes:

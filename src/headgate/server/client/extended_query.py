@@ -37,7 +37,6 @@ class ExtendedQuery:
     def __init__(self, session: ClientSession) -> None:
         self.session = session
         self.sender = ResultSender(session)
-        self._executed = 0
         session.nested_statements = NestedStatements(
             self.prepare, self.start_portal, self.check_unchanged, start=self.sender.start, tag_of=self.sender.tag_of
         )
@@ -45,7 +44,7 @@ class ExtendedQuery:
     @property
     def begun(self) -> bool:
         """Whether a pipeline's transaction is open."""
-        return self._executed > 0
+        return self.session.block.pipelined
 
     def message(self, kind: str, body: bytes) -> None:
         if self.session.walsender is not None:
@@ -55,9 +54,7 @@ class ExtendedQuery:
 
     def sync(self) -> None:
         """End the pipeline's transaction at Sync."""
-        session = self.session
-        self._executed = 0
-        session.block.finish()
+        self.session.block.finish()
 
     # ---- Parse ------------------------------------------------------------------------------------------
     def _parse(self, reader: FrontendReader) -> None:
@@ -111,7 +108,7 @@ class ExtendedQuery:
         prepared = self._find_prepared(statement_name)
         session.statement_text = prepared.text
         self._check_counts(prepared, formats, values)
-        if prepared.statement is not None and not utility.allowed_when_failed(prepared.statement):
+        if prepared.statement is None or not utility.allowed_when_failed(prepared.statement):
             session.block.check_not_failed()
             session.use_types()
         codes = column_formats(formats, len(values))
@@ -224,9 +221,11 @@ class ExtendedQuery:
         return self._send(portal, source, limit)
 
     def _start(self, portal: Portal, statement: Statement) -> None:
-        self.session.block.several = self._executed > 0
-        self._executed += 1
+        block = self.session.block
+        block.several, block.pipelined = block.pipelined, True
         self.start_portal(portal, statement)
+        if block.commits_alone:
+            block.finish()
 
     def start_portal(self, portal: Portal, statement: Statement) -> None:
         """Run the statement of a bound portal until its result is available, for Execute or for a FETCH or MOVE that names the portal."""

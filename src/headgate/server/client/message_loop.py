@@ -161,8 +161,11 @@ class MessageLoop:
             raise SessionEnd
         if kind in "dcf":
             return False  # belongs to a COPY that has already ended
+        if kind == "p":
+            raise PostgresError("08P01", f"invalid frontend message type {ord(kind)}", severity=Severity.FATAL)
+        if self._skipping and kind != "S":
+            return False
         if kind == "Q":
-            self._skipping = False
             self._guard(lambda: self._simple.run(message.whole()))
             return True
         if kind == "F":
@@ -172,9 +175,7 @@ class MessageLoop:
             self._skipping = False
             self._guard(self._extended.sync)
             return True
-        if kind == "p":
-            raise PostgresError("08P01", f"invalid frontend message type {ord(kind)}", severity=Severity.FATAL)
-        if not self._skipping and not self._guard(lambda: self._extended.message(kind, message.whole())):
+        if not self._guard(lambda: self._extended.message(kind, message.whole())):
             self._skipping = True
             self._connection.flush()
         return False

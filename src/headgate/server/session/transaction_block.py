@@ -83,6 +83,10 @@ class TransactionBlock:
         self.storage: Transaction | None = None
         self.several = False
         """Whether the statement is one of several in a query string or a pipeline."""
+        self.pipelined = False
+        """Whether a pipeline has executed a statement in the open transaction."""
+        self.commits_alone = False
+        """Whether the transaction commits after its statement, also in a pipeline (XACT_FLAGS_NEEDIMMEDIATECOMMIT)."""
         self.snapshot: Lsn | None = None
         self.imported: Lsn | None = None
         """The snapshot set by SET TRANSACTION SNAPSHOT or by a walsender's SNAPSHOT 'use'."""
@@ -153,6 +157,7 @@ class TransactionBlock:
         """Raise 25001 in a block or beside other statements, for a `command` that commits by itself."""
         if self.state is BlockState.BLOCK or self.several:
             raise PostgresError("25001", f"{command} cannot run inside a transaction block")
+        self.commits_alone = True
 
     def require(self, command: str) -> None:
         """Raise 25P01 outside BEGIN … COMMIT, for a `command` that has an effect only there."""
@@ -244,7 +249,7 @@ class TransactionBlock:
         """Commit an implicit transaction at the end of a query string or at Sync. A block stays open."""
         if self.state is BlockState.IDLE:
             self.commit()
-        self.several = False
+        self.several = self.pipelined = False
 
     def fail(self) -> None:
         """Handle an error: a block becomes FAILED, any other transaction is rolled back."""
@@ -267,6 +272,7 @@ class TransactionBlock:
 
     def _end(self, *, rolled_back: bool) -> None:
         self.state = BlockState.IDLE
+        self.pipelined = self.commits_alone = False
         self._portals.roll_back()
         self._portals.depth = 0
         self._advisory.end()
