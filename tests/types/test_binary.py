@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import struct
 from ipaddress import ip_network
 
 import numpy as np
@@ -123,3 +124,18 @@ def test_numeric_is_rounded_to_the_scale_of_its_column() -> None:
     assert binary.read_binary(data, start, size, registry.NUMERIC, typmod.numeric(4, 2)).cast(pa.string()).to_pylist() == ["1.24"]
     with pytest.raises(PostgresError, match="numeric field overflow"):
         binary.read_binary(data, start, size, registry.NUMERIC, typmod.numeric(2, 2))
+
+
+@pytest.mark.parametrize(
+    ("flags", "element", "error"),
+    [
+        (0, 20_000, None),  # the sender's own type has another OID
+        (0, registry.INT8, "binary data has array element type 20 \\(bigint\\) instead of expected 23 \\(integer\\)"),
+        (2, registry.INT4, "incorrect binary data format"),
+    ],
+)
+def test_array_of_another_server_is_read_if_its_type_can_be_the_same(flags: int, element: int, error: str | None) -> None:
+    payload = struct.pack(">iiIiiii", 1, flags, element, 1, 1, 4, 7)
+    column = np.frombuffer(payload, np.uint8), np.array([0]), np.array([len(payload)], np.int32)
+    with pytest.raises(PostgresError, match=error) if error else contextlib.nullcontext():
+        assert binary.read_binary(*column, registry.INT4_ARRAY).to_pylist() == ["{7}"]

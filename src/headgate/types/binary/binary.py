@@ -60,20 +60,30 @@ _SYSTEM_TYPES = {
 }
 
 
+_FIRST_UNSTABLE = 10_000
+"""The first OID that may differ between servers (FirstGenbkiObjectId)."""
+
+
 def _receive_array(raw: bytes, array_type: r.PgType, types: r.TypeRegistry, encoding: Encoding) -> str:
     """Return the text form of one array. Raise 22P03 for malformed bytes, 42804 for elements of another type."""
     try:
         shape, element, items = array.take_apart(raw)
     except (struct.error, ValueError) as error:
         raise PostgresError("22P03", "incorrect binary data format") from error
-    if element != array_type.element:
-        raise PostgresError("42804", "wrong element type")
+    _check_type("array element type", element, array_type.element, types)
     lengths = np.array([-1 if item is None else len(item) for item in items], np.int32)
     starts = np.cumsum(np.maximum(lengths, 0), dtype=np.int64) - np.maximum(lengths, 0)
     data = np.frombuffer(b"".join(item for item in items if item is not None), np.uint8)
-    typed = read_binary(data, starts, lengths, element, registry=types, encoding=encoding)
-    values = text.write_text(typed, element, registry=types)
-    return array.print_array(shape, values.to_pylist(), types.by_oid(element).delimiter)
+    typed = read_binary(data, starts, lengths, array_type.element, registry=types, encoding=encoding)
+    values = text.write_text(typed, array_type.element, registry=types)
+    return array.print_array(shape, values.to_pylist(), types.by_oid(array_type.element).delimiter)
+
+
+def _check_type(word: str, sent: int, expected: int, types: r.TypeRegistry, place: str = "") -> None:
+    """Raise 42804 if the sender has another built-in type. OIDs of other types differ between servers."""
+    if sent != expected and max(sent, expected) < _FIRST_UNSTABLE:
+        names = types.format_type(sent), types.format_type(expected)
+        raise PostgresError("42804", f"binary data has {word} {sent} ({names[0]}) instead of expected {expected} ({names[1]}){place}")
 
 
 def _send_array(value: str, array_type: r.PgType, types: r.TypeRegistry, encoding: Encoding) -> bytes:
@@ -114,10 +124,7 @@ def _take_apart(raw: bytes, begin: int, kind: r.PgType, types: r.TypeRegistry, p
     offset = 4
     for index, attribute in enumerate(kind.attributes):
         oid, size = struct.unpack_from(">Ii", raw, offset)
-        if oid != attribute.type_oid:
-            names = types.format_type(oid), types.format_type(attribute.type_oid)
-            message = f"binary data has type {oid} ({names[0]}) instead of expected {attribute.type_oid} ({names[1]})"
-            raise PostgresError("42804", f"{message} in record column {index + 1}")
+        _check_type("type", oid, attribute.type_oid, types, f" in record column {index + 1}")
         offset += 8
         if size < -1 or offset + max(size, 0) > len(raw):
             raise PostgresError("08P01", "insufficient data left in message")

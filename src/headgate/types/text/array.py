@@ -216,9 +216,9 @@ class _Reader:
 
 def take_apart(raw: bytes) -> tuple[Shape, int, list[bytes | None]]:
     """Split the format of array_recv into the shape, the element type's OID and the elements. Raise ValueError or struct.error."""
-    dimensions, _, element = struct.unpack_from(">iiI", raw)
-    if not 0 <= dimensions <= MAX_DIMENSIONS:
-        raise ValueError("dimensions")
+    dimensions, flags, element = struct.unpack_from(">iiI", raw)
+    if not 0 <= dimensions <= MAX_DIMENSIONS or flags not in (0, 1):
+        raise ValueError("dimensions or flags")
     pairs = [struct.unpack_from(">ii", raw, 12 + 8 * dimension) for dimension in range(dimensions)]
     count, offset, items = 1 if dimensions else 0, 12 + 8 * dimensions, list[bytes | None]()
     for length, _ in pairs:
