@@ -112,5 +112,10 @@ SELECT id, p::text, 'x' || p, 'x' || m, 'x' || b, h || 'x', w || 'z'::text, r IS
 SELECT DISTINCT p::text, 'x' || p, 'x' || m, 'x' || b, h || 'x', w || 'z'::text, r IS NULL FROM t, generate_series(1, 20) WHERE id = 1;
 SELECT 'x' || w FROM t;
 UPDATE t SET w[1] = 'p' || p::text, p = 2 * p WHERE id = 1 RETURNING *;
+CREATE TYPE stay AS (id int, at timestamptz);
+CREATE TABLE v (id int PRIMARY KEY, r tstzrange, s stay);
+INSERT INTO v VALUES (1, '[2024-01-31 10:00+00,)', '(1,2024-01-31 10:00+00)');
+SELECT 'x' || r, r || 'x'::text, 'x' || s, concat(r, s) FROM v;
 RESET timezone;
+DROP TABLE v; DROP TYPE stay;
 DROP TABLE t; DROP DOMAIN price, moment, yes, host, words, pairs; DROP TYPE pair;

@@ -32,6 +32,7 @@ from headgate.expression.duckdb.value import (
 from headgate.types import registry as t
 from headgate.types.registry import format_type
 from headgate.types.text import text as texts
+from headgate.types.text_column import TextSettings
 
 _INTEGRAL = frozenset({*t.INTEGERS, *OIDS, t.XID, t.CID})
 _SIGNED = raised("0A000", "the text of a negative interval inside of an expression is not supported here", t.TEXT)
@@ -254,7 +255,7 @@ def output(kind: int, sql: str, env: Env) -> str:
         return _read_registered(kind, sql, env)
     if kind in STRINGS:
         return sql
-    if kind == t.TIMESTAMPTZ and not env.in_utc:
+    if not env.in_utc and texts.depends_on(kind, TextSettings(timezone=env.time_zone)):
         raise refuse("a text form that depends on TimeZone")
     plain = {
         t.BOOL: f"hg.bool_out({sql})",
