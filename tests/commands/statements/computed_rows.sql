@@ -111,6 +111,7 @@ SET timezone = 'Europe/Berlin';
 SELECT id, p::text, 'x' || p, 'x' || m, 'x' || b, h || 'x', w || 'z'::text, r IS NULL, r IS NOT NULL FROM t ORDER BY id;
 SELECT DISTINCT p::text, 'x' || p, 'x' || m, 'x' || b, h || 'x', w || 'z'::text, r IS NULL FROM t, generate_series(1, 20) WHERE id = 1;
 SELECT 'x' || w FROM t;
+SELECT json_agg(p ORDER BY id), json_agg(b ORDER BY id), json_agg(w ORDER BY id), json_agg(r ORDER BY id), json_object_agg(b, h) FILTER (WHERE id = 1) FROM t;
 UPDATE t SET w[1] = 'p' || p::text, p = 2 * p WHERE id = 1 RETURNING *;
 CREATE TYPE stay AS (id int, at timestamptz);
 CREATE TABLE v (id int PRIMARY KEY, r tstzrange, s stay);

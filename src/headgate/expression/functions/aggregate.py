@@ -9,7 +9,6 @@ from headgate.errors import PostgresError
 from headgate.expression.functions import array as arrays
 from headgate.expression.functions import numeric
 from headgate.expression.functions.json import json_building
-from headgate.types import registry
 from headgate.types.base.json_text import load, print_value
 from headgate.types.text import array
 
@@ -30,8 +29,7 @@ def stacked(items: list[str | None]) -> str:
 
 def json_item(oid: int, item: str | None) -> str:
     """Return a value in json_agg with its separator. Structured values start a new line, except the first value."""
-    structured = registry.builtin().find(oid) is None or registry.by_oid(oid).is_array or oid == registry.RECORD
-    return (NEW_LINE if structured and item is not None else COMMA) + json_building.to_json(oid, item)
+    return (NEW_LINE if item is not None and json_building.is_structured(oid) else COMMA) + json_building.to_json(oid, item)
 
 
 def jsonb_item(oid: int, item: str | None) -> str:

@@ -44,9 +44,15 @@ def _is_zoned(oid: int) -> bool:
 
 def key_text(oid: int, key: str) -> str:
     """Return the quoted name of an object's field. Raise 22023 for a key that is not a scalar."""
-    if _element(oid) or oid in _DOCUMENTS or oid == registry.RECORD or _attributes(oid):
+    oid, _ = registry.known().base(oid)
+    if is_structured(oid) or oid in _DOCUMENTS:
         raise PostgresError("22023", "key value must be scalar, not array, composite, or json")
     return quoted(("true" if key == "t" else "false") if oid == registry.BOOL else key)
+
+
+def is_structured(oid: int) -> bool:
+    """Return whether the type is an array or a row type."""
+    return bool(_element(oid)) or oid == registry.RECORD or bool(_attributes(oid))
 
 
 def _scalar(oid: int, item: str) -> str:
