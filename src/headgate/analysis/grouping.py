@@ -29,7 +29,7 @@ from headgate.analysis.query import (
 )
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import rewriting
-from headgate.expression.binding import binder
+from headgate.expression.binding import binder, sort_operator
 from headgate.expression.binding.coercion import resolve_unknown
 from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.scope import Scope
@@ -165,7 +165,7 @@ def _item(context: BindContext, node: ParseNode, targets: Sequence[SelectItem], 
         expression = named[0].expression if named and not in_scope else binder.bind(inner, scope, context=context)
     _refuse_calls(expression, context)
     resolved = resolve_unknown(expression, context)
-    ordering.require_equality(resolved)
+    sort_operator.require_equality(resolved)
     return resolved
 
 

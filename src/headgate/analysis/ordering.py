@@ -11,10 +11,9 @@ from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder
 from headgate.expression.binding.coercion import resolve_unknown, to_specific
 from headgate.expression.binding.context import BindContext
-from headgate.expression.binding.overload_resolution import ordering_operator
 from headgate.expression.binding.scope import Scope
+from headgate.expression.binding.sort_operator import require_order
 from headgate.expression.builtin import builtins
-from headgate.expression.location import location_of
 from headgate.expression.node import ColumnRef, Expression, TypeRef, walk
 from headgate.sql import names
 from headgate.sql.parser import ParseNode, unwrap
@@ -23,9 +22,6 @@ from headgate.types import registry
 
 _COLLECTING = {"array_agg", "string_agg", "json_agg", "jsonb_agg", "json_object_agg", "jsonb_object_agg"}
 """Aggregates whose value depends on the order of the rows."""
-_ACLITEM = 1033
-_ONLY_EQUAL = (registry.XID, registry.CID, _ACLITEM)
-"""Types with an equality operator and without an order."""
 
 
 def read(
@@ -66,27 +62,6 @@ def _sort(node: ParseNode, expression: Expression) -> Sort:
     descending = item.sortby_dir == pb.SORTBY_DESC
     first = item.sortby_nulls == pb.SORTBY_NULLS_FIRST or (item.sortby_nulls != pb.SORTBY_NULLS_LAST and descending)
     return Sort(expression, descending, first)
-
-
-def require_order(expression: Expression, location: int) -> None:
-    """Raise 42883 for a type without an ordering operator (json, xml, point)."""
-    context = BindContext()
-    if ordering_operator(expression.type.oid, 1, context) is None:
-        shown = context.show_type(expression.type.oid)
-        raise PostgresError(
-            "42883",
-            f"could not identify an ordering operator for type {shown}",
-            hint="Use an explicit ordering operator or modify the query.",
-            location=location,
-        )
-
-
-def require_equality(expression: Expression) -> None:
-    """Raise 42883 for a type without an equality operator (json, xml, point)."""
-    context = BindContext()
-    if ordering_operator(expression.type.oid, 3, context) is None and expression.type.oid not in _ONLY_EQUAL:
-        shown = context.show_type(expression.type.oid)
-        raise PostgresError("42883", f"could not identify an equality operator for type {shown}", location=location_of(expression))
 
 
 def _item(node: ParseNode, targets: Sequence[SelectItem], scope: Scope, context: BindContext) -> Expression:

@@ -28,7 +28,7 @@ from headgate.analysis.query import (
     renamed,
 )
 from headgate.errors import PostgresError, not_supported
-from headgate.expression.binding import binder, window
+from headgate.expression.binding import binder, sort_operator, window
 from headgate.expression.binding.coercion import resolve_unknown
 from headgate.expression.binding.scope import OuterAggregates, Scope
 from headgate.expression.location import location_of
@@ -203,7 +203,7 @@ def _output(query: Query, place: int) -> Expression:
 
 def _require_equality(columns: Sequence[PlanColumn]) -> None:
     for column in columns:
-        ordering.require_equality(reference(column))
+        sort_operator.require_equality(reference(column))
 
 
 def _named(cte: pb.CommonTableExpr, columns: Sequence[PlanColumn]) -> tuple[PlanColumn, ...]:

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from headgate.expression import builtin, rewriting
 from headgate.expression import node as n
 from headgate.expression.binding.context import BindContext
-from headgate.expression.binding.overload_resolution import ordering_operator
+from headgate.expression.binding.sort_operator import ordering_operator
 from headgate.expression.implementation.comparison import ArrowComparison, decimals, without_nan, without_negative_zero
 from headgate.expression.implementation.implementation import ArrowForm, NotColumnwise, Operand
 from headgate.expression.implementation.implementations import IMPLEMENTATIONS

@@ -27,3 +27,14 @@ SELECT nextval('sq'), g FROM generate_series(1, 2) g;
 SELECT set_config('a.b', 'x', false), current_setting('a.b'), set_config('a.b', 'y', false), current_setting('a.b');
 SELECT pg_sleep(NULL) IS NULL, pg_sleep(0)::text = '';
 SELECT c.tableoid::regclass, t.a FROM pg_class c LEFT JOIN (VALUES (1)) t(a) ON true WHERE c.relname = 'pg_am';
+-- types without an operator that sorts or compares
+CREATE TABLE unordered (id int PRIMARY KEY, j json, x xid, p point); INSERT INTO unordered VALUES (1, '{}', '5', '(1,2)');
+SELECT count(DISTINCT j) FROM unordered;
+SELECT count(DISTINCT p) FILTER (WHERE id > 1) FROM unordered;
+SELECT count(DISTINCT x) FROM unordered;
+SELECT count(DISTINCT array[j]) FROM unordered;
+SELECT count(DISTINCT relacl) FROM pg_class;
+SELECT array_agg(j ORDER BY p) FROM unordered;
+SELECT rank() OVER (ORDER BY id, j) FROM unordered;
+SELECT array[x], count(*) FROM unordered GROUP BY array[x];
+DROP TABLE unordered;

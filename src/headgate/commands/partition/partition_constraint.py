@@ -16,7 +16,7 @@ from headgate.catalog.relation.relation import Column, Relation
 from headgate.commands import stored_expression
 from headgate.expression import builtin
 from headgate.expression.binding.context import BindContext
-from headgate.expression.binding.overload_resolution import ordering_operator
+from headgate.expression.binding.sort_operator import ordering_operator
 from headgate.expression.deparsing import deparse
 from headgate.expression.node import (
     BOOLEAN,

@@ -23,8 +23,8 @@ from headgate.expression.binding import function_call, indirection, operators
 from headgate.expression.binding.coercion import coerce, common_modifier, common_type, modifier_of, resolve_unknown, to_boolean, to_common
 from headgate.expression.binding.coercion_pathway import Reach
 from headgate.expression.binding.context import BindContext
-from headgate.expression.binding.overload_resolution import ordering_operator
 from headgate.expression.binding.scope import Scope, find_table, resolve
+from headgate.expression.binding.sort_operator import ordering_operator
 from headgate.expression.location import location_of
 from headgate.expression.node import (
     BOOLEAN,

@@ -13,7 +13,7 @@ from postgast import pg_query_pb2 as pb
 from headgate.catalog import procedure
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin, rewriting
-from headgate.expression.binding import named_argument, user_function, window
+from headgate.expression.binding import named_argument, sort_operator, user_function, window
 from headgate.expression.binding.coercion import coerce, coerce_type, strip_implicit, to_boolean
 from headgate.expression.binding.coercion_pathway import Reach
 from headgate.expression.binding.context import BindContext, Binder
@@ -174,6 +174,8 @@ def _aggregate(
     if node.agg_distinct and unlisted is not None:
         message = "in an aggregate with DISTINCT, ORDER BY expressions must appear in argument list"
         raise PostgresError("42P10", message, location=location_of(unlisted))
+    if node.agg_distinct:
+        sort_operator.require_distinct(args)
     aggregate = Aggregate(
         type=kind,
         function=function.oid,

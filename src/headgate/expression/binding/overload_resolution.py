@@ -288,35 +288,6 @@ def _best(candidates: Sequence[Candidate], score: Callable[[Candidate], int]) ->
     return [candidate for candidate, points in zip(candidates, scores, strict=True) if points == top]
 
 
-_SORTED_AS = {
-    registry.VARCHAR: registry.TEXT,
-    registry.CIDR: registry.INET,
-    **dict.fromkeys((registry.REGPROC, registry.REGCLASS, registry.REGTYPE, registry.REGROLE, registry.REGNAMESPACE), registry.OID),
-}
-"""Types without an operator class of their own, and the type whose class they use (they are binary coercible to it)."""
-
-
-def ordering_operator(oid: int, strategy: int, context: BindContext) -> int | None:
-    """Return the operator of a type's default btree class with this strategy (1 <, 3 =, 5 >), or None if the type cannot be sorted."""
-    table = builtin.builtins().ordering
-    base = context.base_type(oid)
-    operator = table.get((base, strategy))
-    if operator is not None:
-        return operator
-    if base in _SORTED_AS:
-        return table.get((_SORTED_AS[base], strategy))
-    type_ = context.types.find(base)
-    if type_ is not None and (type_.is_array or type_.is_vector):
-        return table.get((registry.ANYARRAY, strategy))
-    if type_ is not None and type_.kind is registry.TypeKind.ENUM:
-        return table.get((registry.ANYENUM, strategy))
-    if type_ is not None and type_.kind in (registry.TypeKind.RANGE, registry.TypeKind.MULTIRANGE):
-        return table.get((registry.ANYRANGE if type_.kind is registry.TypeKind.RANGE else registry.ANYMULTIRANGE, strategy))
-    if type_ is not None and type_.attributes:
-        return table.get((registry.RECORD, strategy))
-    return None
-
-
 def real_types(
     actual: Sequence[int], declared: Sequence[int], result: int, context: BindContext, location: int
 ) -> tuple[tuple[int, ...], int]:

@@ -14,6 +14,7 @@ from headgate.expression.binding.coercion import coerce, coerce_type
 from headgate.expression.binding.coercion_pathway import Reach
 from headgate.expression.binding.context import BindContext, Binder
 from headgate.expression.binding.scope import Scope
+from headgate.expression.binding.sort_operator import require_order
 from headgate.expression.node import Expression, Frame, TypeRef
 from headgate.sql.parser import ParseNode, unwrap
 from headgate.types import registry
@@ -37,6 +38,7 @@ def bind_order(nodes: Sequence[ParseNode], scope: Scope, context: BindContext, b
         bound = _resolve_unknown(binder(sort.node, scope, context), context)
         descending = sort.sortby_dir == pb.SORTBY_DESC
         first = sort.sortby_nulls == pb.SORTBY_NULLS_FIRST or (sort.sortby_nulls != pb.SORTBY_NULLS_LAST and descending)
+        require_order(bound, unwrap(sort.node).location)
         order.append((bound, descending, first))
     return tuple(order)
 
