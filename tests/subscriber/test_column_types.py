@@ -133,9 +133,12 @@ def test_column_of_an_unsupported_type_is_rejected(subscriber, statement: str) -
         ("ALTER TYPE pair RENAME ATTRIBUTE a TO c", 'cannot alter type "pair" because column "t.v" uses it'),
         ("CREATE TYPE other AS (a positive)", "attributes of domains with constraints are not supported"),
         ("CREATE TYPE other AS (a regclass)", "columns of type regclass are not supported"),
+        ("SELECT '{0}'::positive[]", "arrays of domains with constraints are not supported"),
+        ("SELECT a::above_zero[] FROM (VALUES (array[0])) v(a)", "arrays of domains with constraints are not supported"),
     ],
 )
-def test_unsupported_use_of_a_composite_type_is_rejected(subscriber, statement: str, message: str) -> None:
+def test_unsupported_use_of_a_user_defined_type_is_rejected(subscriber, statement: str, message: str) -> None:
     subscriber.sql("CREATE TYPE pair AS (a int, b int); CREATE TABLE t (v pair[]); CREATE DOMAIN positive AS int CHECK (VALUE > 0)")
+    subscriber.sql("CREATE DOMAIN above_zero AS positive")
     with pytest.raises(psycopg.errors.FeatureNotSupported, match=message):
         subscriber.sql(statement)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from headgate.errors import PostgresError
+from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin
 from headgate.expression.binding import literal
 from headgate.expression.binding.coercion_pathway import Path, Reach, find_path
@@ -119,6 +119,8 @@ def coerce_type(
         return expression
     if target in POLYMORPHIC and source != registry.UNKNOWN:
         return expression
+    if not (isinstance(expression, Const) and expression.value is None):
+        _refuse_unchecked(target, context, location)
     if source == registry.UNKNOWN:
         if isinstance(expression, Const):
             return _read(expression, target, context, modifier)
@@ -139,6 +141,18 @@ def coerce_type(
     if target == registry.RECORD_ARRAY and array is not None and array.is_array and context.is_composite(array.element):
         return expression
     raise PostgresError("XX000", f"failed to find conversion function from {context.show_type(source)} to {context.show_type(target)}")
+
+
+def _refuse_unchecked(target: int, context: BindContext, location: int) -> None:
+    """Raise 0A000 for a cast to an array of a domain with constraints, which would not be checked. ARRAY[…] casts its elements instead."""
+    array = context.types.find(target)
+    if array is None or not array.is_array:
+        return
+    element = context.types.find(array.element)
+    while element is not None and element.kind is registry.TypeKind.DOMAIN:
+        if element.not_null or element.checks:
+            raise not_supported("arrays of domains with constraints are not supported", location=location)
+        element = context.types.find(element.base)
 
 
 def _with_attributes(row: RowExpr, kind: registry.PgType, reach: Reach, context: BindContext) -> RowExpr:
