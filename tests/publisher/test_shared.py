@@ -17,6 +17,7 @@ from headgate.publisher.stream import Stream, StreamRequest
 from headgate.storage.engine import Engine
 from headgate.storage.spark import job_group
 from headgate.storage.transaction.log import FIRST_LSN
+from headgate.types import buffers
 
 
 def changes(rows: int) -> DecodedChanges:
@@ -78,12 +79,23 @@ def test_single_stream_caches_nothing() -> None:
 
 
 def test_least_recently_requested_changes_are_evicted() -> None:
-    shared = ChangeCache(kept_bytes=changes(100).table.nbytes * 2)
+    shared = ChangeCache(kept_bytes=3 * buffers.memory(changes(100).table) - 1)
     shared.enter(DATABASE)
     shared.enter(DATABASE)
     for key in (1, 2, 1, 3, 1, 2):
         shared.get(DATABASE, key, lambda: changes(100))
     assert shared.read == 4  # 1, 2, 3, and 2 again
+
+
+def test_many_small_transactions_take_little_memory() -> None:
+    shared = ChangeCache(kept_bytes=1_000_000)
+    shared.enter(DATABASE)
+    shared.enter(DATABASE)
+    for key in range(1_000):
+        shared.get(DATABASE, key, (lambda: changes(1)) if key % 2 else lambda: None)
+    kept = [entry.value.table for entry in shared._entries.values() if entry.value is not None]
+    assert 10 < len(kept) < 200
+    assert sum(map(buffers.memory, kept)) < 1_000_000
 
 
 def test_failing_reader_raises_and_the_next_stream_reads() -> None:

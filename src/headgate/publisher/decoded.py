@@ -31,7 +31,9 @@ LSN_PER_CHANGE = 8
 LOOK_SECONDS = 0.1
 """The interval at which a stream that waits for another's read checks whether it must end."""
 KEPT_BYTES = 64 << 20
-"""The most bytes of cached changes, as Arrow. The frames encoded from them are not counted."""
+"""The most bytes of memory of cached changes, as Arrow. The frames encoded from them are not counted."""
+_ENTRY_BYTES = 1 << 10
+"""The bytes of memory that an entry takes beside its value."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +108,8 @@ class _Entry:
     def __init__(self) -> None:
         self.ready = threading.Event()
         self.value: DecodedChanges | None = None
+        self.size = 0
+        """The bytes of memory that it takes. 0 while it is being read."""
         self.failed = False
 
 
@@ -116,7 +120,7 @@ class ChangeCache:
         self._lock = threading.Lock()
         self._streams: Counter[int] = Counter()
         self._entries: OrderedDict[tuple[int, Hashable], _Entry] = OrderedDict()
-        self._kept_bytes = kept_bytes
+        self._kept_bytes, self._bytes = kept_bytes, 0
         self.tally = Tally()
         self.read = 0
         """The number of reads."""
@@ -130,8 +134,8 @@ class ChangeCache:
         with self._lock:
             self._streams[database] -= 1
             if self._streams[database] < 2:
-                for key in [key for key, entry in self._entries.items() if key[0] == database and entry.ready.is_set()]:
-                    del self._entries[key]
+                for key in [key for key, entry in self._entries.items() if key[0] == database and entry.size]:
+                    self._bytes -= self._entries.pop(key).size
 
     def several(self, database: int) -> bool:
         return self._streams[database] > 1
@@ -166,13 +170,15 @@ class ChangeCache:
         finally:
             entry.ready.set()
         with self._lock:
+            entry.size = _ENTRY_BYTES + (0 if entry.value is None else buffers.memory(entry.value.table))
+            self._bytes += entry.size
             self._shrink()
         return entry.value
 
     def _shrink(self) -> None:
-        """Evict the least recently used values."""
-        total = 0
-        for cache_key, entry in reversed(list(self._entries.items())):
-            total += entry.value.table.nbytes if entry.value is not None else 0
-            if total > self._kept_bytes and entry.ready.is_set() and cache_key != next(reversed(self._entries)):
-                del self._entries[cache_key]
+        """Evict the least recently used values, but not the last one."""
+        while self._bytes > self._kept_bytes:
+            cache_key = next(key for key, entry in self._entries.items() if entry.size)
+            if cache_key == next(reversed(self._entries)):
+                return
+            self._bytes -= self._entries.pop(cache_key).size

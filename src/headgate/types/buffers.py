@@ -47,7 +47,12 @@ def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 def memory(rows: pa.Table) -> int:
     """Return about how many bytes of memory a table takes. Arrow needs more than a kilobyte for each column, however few the rows."""
-    return int(rows.nbytes + _COLUMN_BYTES * (1 + rows.num_columns))
+    return int(rows.nbytes + _COLUMN_BYTES * (1 + sum(map(_columns, rows.schema.types))))
+
+
+def _columns(kind: pa.DataType) -> int:
+    """Return the number of arrays that a column of a type consists of."""
+    return 1 + (sum(_columns(kind.field(index).type) for index in range(kind.num_fields)) if pa.types.is_nested(kind) else 0)
 
 
 def packed(array: pa.Array) -> tuple[Bytes, Numbers]:
