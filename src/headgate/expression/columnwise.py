@@ -24,7 +24,7 @@ from headgate.expression.implementation.comparison import ArrowComparison, decim
 from headgate.expression.implementation.implementation import ArrowForm, NotColumnwise, Operand
 from headgate.expression.implementation.implementations import IMPLEMENTATIONS
 from headgate.expression.spark.comparison import C_COLLATIONS
-from headgate.types import buffers, registry
+from headgate.types import buffers, registry, text_cache
 from headgate.types.storage import arrow_type, stored_as_text
 from headgate.types.text import array as arrays
 from headgate.types.text import text
@@ -199,21 +199,23 @@ def _evaluate(node: n.Expression, columns: Mapping[str, pa.Array]) -> Operand:
     raise NotColumnwise(type(node).__name__)
 
 
-@functools.lru_cache(maxsize=1024)
 def constant(value: str | None, oid: int, typmod: int) -> pa.Scalar:
     """Return a constant in the storage type of its type. A numeric is always a decimal."""
-    if oid == registry.NUMERIC:
-        if value is None:
-            return pa.scalar(None, pa.decimal128(1, 0))
-        number = Decimal(value)
-        if not number.is_finite():
-            raise NotColumnwise(value)
-        return pa.scalar(number)
     if oid == registry.UNKNOWN:
         raise NotColumnwise("unknown")
     if value is None:
-        return pa.scalar(None, arrow_type(oid, typmod))
-    return text.read_text(pa.array([value]), oid, typmod)[0]
+        return pa.scalar(None, pa.decimal128(1, 0) if oid == registry.NUMERIC else arrow_type(oid, typmod))
+    return _constant(value, oid, typmod)
+
+
+@text_cache.cached(1024)
+def _constant(value: str, oid: int, typmod: int) -> pa.Scalar:
+    if oid != registry.NUMERIC:
+        return text.read_text(pa.array([value]), oid, typmod)[0]
+    number = Decimal(value)
+    if not number.is_finite():
+        raise NotColumnwise(value)
+    return pa.scalar(number)
 
 
 def _implementation(function: int) -> str:

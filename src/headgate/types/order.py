@@ -13,7 +13,7 @@ import struct
 from collections.abc import Sequence
 
 from headgate.errors import not_supported
-from headgate.types import registry
+from headgate.types import registry, text_cache
 from headgate.types.base.base_type import Key, ended
 from headgate.types.base.base_types import BASE_TYPES
 from headgate.types.text import array, record
@@ -48,12 +48,12 @@ def remembered(oid: int) -> Key:
 
 @functools.cache
 def _builtin_key(oid: int) -> Key:
-    return functools.lru_cache(maxsize=512)(key_of(oid, registry.builtin()))
+    return text_cache.cached(512)(key_of(oid, registry.builtin()))
 
 
 @functools.lru_cache(maxsize=64)
 def _user_key(oid: int, types: registry.TypeRegistry) -> Key:
-    return functools.lru_cache(maxsize=512)(key_of(oid, types))
+    return text_cache.cached(512)(key_of(oid, types))
 
 
 def of_record(items: Sequence[str | None], keys: Sequence[Key]) -> bytes:

@@ -7,11 +7,10 @@ that it reads the same in any session. The types' own floor reads and prints.
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING
 
 from headgate.errors import PostgresError
-from headgate.types import registry
+from headgate.types import registry, text_cache
 from headgate.types.text import text
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ _FIXED = frozenset(
 """Types whose constants are the same in every session and at every moment."""
 
 
-@functools.lru_cache(maxsize=2048)
+@text_cache.cached(2048)
 def _fixed(value: str, oid: int, modifier: int) -> str:
     return text.normal_form(value, oid, modifier)
 

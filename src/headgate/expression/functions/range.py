@@ -23,7 +23,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from headgate.errors import PostgresError
-from headgate.types import order, registry
+from headgate.types import order, registry, text_cache
 from headgate.types.base import multirange, range_type
 from headgate.types.base.range_type import Bounds
 from headgate.types.text import array
@@ -63,9 +63,13 @@ _LOWEST, _HIGHEST = Cut((-1, b"", False), ""), Cut((1, b"", False), "")
 _place = attrgetter("place")
 
 
-@functools.lru_cache(maxsize=1024)
 def spans(oid: int, value: str) -> Spans:
     """Return the spans of a range or multirange in normal text form."""
+    return _spans(value, oid)
+
+
+@text_cache.cached(1024)
+def _spans(value: str, oid: int) -> Spans:
     subtype = registry.SUBTYPES.get(oid)
     if subtype is not None:
         nonempty = _span(subtype, value)

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from headgate import interruption
 from headgate.errors import PostgresError
-from headgate.types import normal_form, text_column
+from headgate.types import normal_form, text_cache, text_column
 
 _BOUNDS = re.compile(r"\s*\[\s*([+-]?[0-9]+)\s*(?::\s*([+-]?[0-9]+)\s*)?\]")
 _AT_ONCE = 100_000
@@ -250,9 +250,13 @@ def parse(text: str, delimiter: str) -> tuple[Shape, list[str | None]]:
     return _Reader(text, delimiter).read()
 
 
-@functools.lru_cache(maxsize=512)
 def parts(text: str, delimiter: str = ",") -> tuple[Shape, tuple[str | None, ...]]:
     """Return the same as `parse` for an array in normal form. Some results are cached, since one operand is usually a constant."""
+    return _parts(text, delimiter)
+
+
+@text_cache.cached(512)
+def _parts(text: str, delimiter: str) -> tuple[Shape, tuple[str | None, ...]]:
     if text == "{}":
         return Shape((), ()), ()
     if text[0] == "{" and text[1] != "{" and '"' not in text:

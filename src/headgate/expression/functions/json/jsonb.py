@@ -8,23 +8,23 @@ NULL is never an argument, and is None only as a result). Repeated texts, mainly
 from __future__ import annotations
 
 import enum
-import functools
 import re
 from collections.abc import Callable, Iterable
 
 from headgate.errors import PostgresError
+from headgate.types import text_cache
 from headgate.types.base import json_text, numeric
 from headgate.types.base.json_text import Json, Number, print_value
 from headgate.types.text import array
 
 INTEGER = re.compile(r"[ \t\n\v\f\r]*[+-]?[0-9]+\Z")
 """Path elements that strtol accepts as an array index."""
-_loaded = functools.lru_cache(maxsize=256)(json_text.load)
 
 
+@text_cache.cached(256)
 def load(text: str) -> Json:
-    """Return the loaded value, which must not be modified. Texts of 4096 and more characters are not cached."""
-    return _loaded(text) if len(text) < 4096 else json_text.load(text)
+    """Return the loaded value, which must not be modified."""
+    return json_text.load(text)
 
 
 def is_scalar(value: Json) -> bool:
