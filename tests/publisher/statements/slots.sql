@@ -62,6 +62,8 @@ INSERT INTO t VALUES (12, 'flushed');
 SELECT slot_name = :'s' FROM pg_replication_slot_advance(:'s', :'passed');
 SELECT count(*) FROM pg_logical_slot_get_binary_changes(:'s', NULL, NULL, 'proto_version', '1', 'publication_names', 'p', 'messages', 'true');
 SELECT slot_name = :'s', spill_txns, stream_txns, total_txns > 0, stats_reset FROM pg_stat_replication_slots WHERE slot_name = :'s';
+SELECT count(*) FROM pg_logical_slot_peek_binary_changes(:'s', NULL, NULL, 'proto_version', '3', 'publication_names', 'p', 'two_phase', 'on');
+SELECT two_phase FROM pg_replication_slots WHERE slot_name = :'s';
 SELECT pg_stat_reset_replication_slot(:'s');
 SELECT pg_stat_reset_replication_slot('nope');
 SELECT total_txns, stats_reset IS NOT NULL FROM pg_stat_replication_slots WHERE slot_name = :'s';

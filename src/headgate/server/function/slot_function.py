@@ -164,7 +164,7 @@ def _changes(
         except PostgresError as error:
             raise error.within(f'slot "{name}", output plugin "{PLUGIN}", in the startup callback') from error
         settings = session.settings
-        if plugin_options.two_phase and not keep:
+        if plugin_options.two_phase:
             slots.enable_two_phase(name, slot.confirmed_flush_lsn)
             slot = slots.get(name)
         request = StreamRequest(
