@@ -51,7 +51,7 @@ def declare(session: ClientSession, node: pb.DeclareCursorStmt, text: str) -> st
     portal = _portal(node.portalname, prepared, result)
     portal.hold, portal.binary = bool(node.options & _HOLD), bool(node.options & _BINARY)
     scroll = True if node.options & _SCROLL else False if node.options & _NO_SCROLL else None
-    portal.buffered = CursorPosition(_new_store(session), scroll=scroll)
+    portal.buffered = _position(session, inner, scroll)
     portal.view = session.begin_statement().reader.statement_view()
     session.portals.open(portal)
     return "DECLARE CURSOR"
@@ -59,6 +59,13 @@ def declare(session: ClientSession, node: pb.DeclareCursorStmt, text: str) -> st
 
 def _portal(name: str, prepared: PreparedStatement, result: ResultSet) -> Portal:
     return Portal(name, prepared, (), (0,) * len(result.columns), rows=RowSource(result), started=True)
+
+
+def _position(session: Session, query: ParseNode, scroll: bool | None) -> CursorPosition:
+    """Return the position before the first row. Without SCROLL, a cursor with a locking clause only moves forward (PerformCursorOpen)."""
+    if scroll is None and query.DESCRIPTOR.name == "SelectStmt" and query.locking_clause:
+        scroll = False
+    return CursorPosition(_new_store(session), scroll=scroll)
 
 
 def _check_options(session: ClientSession, node: pb.DeclareCursorStmt, query: pb.SelectStmt) -> None:
@@ -124,7 +131,7 @@ def open_for_function(session: Session, name: str | None, query: ParseNode, resu
         raise PostgresError("42P03", f'cursor "{name}" already in use')
     prepared = PreparedStatement("", "", Statement(query, "", 0, 0), (), result.columns)
     portal = _portal(name, prepared, result)
-    portal.buffered = CursorPosition(_new_store(session), scroll=scroll)
+    portal.buffered = _position(session, query, scroll)
     portal.view = session.begin_statement().reader.statement_view()
     session.portals.open(portal)
     return name
