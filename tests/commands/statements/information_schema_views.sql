@@ -26,3 +26,12 @@ select count(*) from information_schema.columns where table_schema = 'public';
 select count(*) from information_schema.triggers;
 reset role;
 drop role r;
+-- a view of an aggregate, which neither server can write to; intervals with fields
+CREATE TABLE written (a int PRIMARY KEY, i interval, d interval day to second(2), y interval year to month, p interval(3));
+CREATE VIEW read_only AS SELECT a, count(*) AS n FROM written GROUP BY a;
+SELECT table_name, is_insertable_into FROM information_schema.tables WHERE table_name IN ('written', 'read_only') ORDER BY 1;
+SELECT table_name, is_updatable, is_insertable_into FROM information_schema.views WHERE table_name = 'read_only';
+SELECT table_name, column_name, is_updatable, interval_type, datetime_precision FROM information_schema.columns WHERE table_name IN ('written', 'read_only') ORDER BY 1, 2;
+SELECT pg_relation_is_updatable(c.oid, false), pg_column_is_updatable(c.oid, 1::int2, false), pg_column_is_updatable(c.oid, 0::int2, false) FROM pg_class c WHERE relname IN ('written', 'read_only', 'written_pkey') ORDER BY relname;
+SELECT pg_relation_is_updatable(0, false), pg_relation_is_updatable(NULL, false);
+DROP VIEW read_only; DROP TABLE written;
