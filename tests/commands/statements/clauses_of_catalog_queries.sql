@@ -37,4 +37,5 @@ SELECT count(DISTINCT relacl) FROM pg_class;
 SELECT array_agg(j ORDER BY p) FROM unordered;
 SELECT rank() OVER (ORDER BY id, j) FROM unordered;
 SELECT array[x], count(*) FROM unordered GROUP BY array[x];
+SELECT array_agg(o::oid ORDER BY o DESC), count(DISTINCT o) FROM (SELECT oid::regprocedure AS o FROM pg_proc WHERE proname IN ('now', 'abs')) s;
 DROP TABLE unordered;

@@ -23,6 +23,8 @@ _SORTED_AS = {
     registry.VARCHAR: registry.TEXT,
     registry.CIDR: registry.INET,
     **dict.fromkeys((registry.REGPROC, registry.REGCLASS, registry.REGTYPE, registry.REGROLE, registry.REGNAMESPACE), registry.OID),
+    # regprocedure, regoper, regoperator, regconfig, regdictionary, regcollation
+    **dict.fromkeys((2202, 2203, 2204, 3734, 3769, 4191), registry.OID),
 }
 """Types without an operator class of their own, and the type whose class they use (they are binary coercible to it)."""
 
