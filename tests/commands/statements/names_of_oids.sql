@@ -47,3 +47,13 @@ SELECT 'Mixed'::text::regclass;
 SELECT count(*) FROM (SELECT (quote_ident(schemaname) || '.' || quote_ident(tablename))::regclass::oid FROM pg_tables WHERE schemaname = 'public') t;
 SELECT to_regclass('absent.plain'), 'integer'::text::regtype;
 CREATE FUNCTION oid_of(text) RETURNS text LANGUAGE sql AS 'SELECT relname::text FROM pg_class WHERE oid = $1::regclass'; SELECT oid_of('plain'); SELECT oid_of('absent');
+
+-- regprocedure: the name with the types of the arguments, and the schema if it is not visible
+CREATE SCHEMA rp; CREATE FUNCTION rp.f(a int, b varchar(5)[], OUT c int) LANGUAGE sql AS 'SELECT 1'; CREATE FUNCTION rp."G g"() RETURNS int LANGUAGE sql AS 'SELECT 1'; CREATE FUNCTION rp.now() RETURNS int LANGUAGE sql AS 'SELECT 1';
+SELECT oid::regprocedure, 'x' || oid::regprocedure, array[oid::regprocedure] FROM pg_proc WHERE pronamespace = 'rp'::regnamespace ORDER BY proname;
+SELECT oid::regprocedure FROM pg_proc WHERE proname IN ('now', 'abs', 'format') AND pronamespace = 11 ORDER BY 1;
+SET search_path = rp, pg_catalog;
+SELECT oid::regprocedure FROM pg_proc WHERE proname IN ('now', 'G g') ORDER BY oid;
+RESET search_path;
+SELECT 0::regprocedure, 999::regprocedure, aggtransfn::regprocedure FROM pg_aggregate WHERE aggfnoid = 'bool_and'::regproc;
+DROP SCHEMA rp CASCADE;

@@ -62,6 +62,10 @@ CREATE OR REPLACE MACRO hg.user_type(o, db, p) AS (SELECT CASE WHEN hg.visible_t
 CREATE OR REPLACE MACRO hg.format_type(o, m, db, p) AS CASE WHEN o IS NULL THEN NULL WHEN o = 0 THEN '-' ELSE coalesce((SELECT CASE WHEN m IS NULL THEN _x.plain
     WHEN m < 0 OR NOT _x.has_typmod THEN _x.unmodified ELSE _x.head || hg.typmod_text(_x.base, m) || _x.tail END
     FROM hg.type_text _x WHERE _x.oid = o), hg.user_type(o, db, p), '???') END
+CREATE OR REPLACE MACRO hg.regprocedure_out(o, db, p) AS CASE WHEN o = 0 THEN '-' ELSE coalesce((SELECT
+    CASE WHEN hg.function_is_visible(_f.oid, db, p) THEN '' ELSE hg.quote_ident(_n.nspname) || '.' END || hg.quote_ident(_f.proname) ||
+    '(' || coalesce((SELECT string_agg(hg.format_type(_a.t, NULL, db, p), ',' ORDER BY _a.i) FROM (SELECT unnest(_f.proargtypes) AS t, generate_subscripts(_f.proargtypes, 1) AS i) _a), '') || ')'
+    FROM hg.pg_proc _f JOIN hg.pg_namespace _n ON _n.oid = _f.pronamespace AND _n.dbid IN (0, db) WHERE _f.oid = o AND _f.dbid IN (0, db)), CAST(o AS VARCHAR)) END
 CREATE OR REPLACE MACRO hg.userbyid(o) AS coalesce((SELECT _r.rolname FROM hg.pg_authid _r WHERE _r.oid = o), 'unknown (OID=' || CAST(o AS VARCHAR) || ')')
 CREATE OR REPLACE MACRO hg.acl_default(k, o) AS CASE WHEN k = 'c' THEN CAST([] AS VARCHAR[]) WHEN k = 'd' THEN ['=Tc/' || o, o || '=CTc/' || o]
     WHEN k = 'f' THEN ['=X/' || o, o || '=X/' || o] WHEN k IN ('l', 'T') THEN ['=U/' || o, o || '=U/' || o]

@@ -318,8 +318,10 @@ def _read_registered(kind: int, sql: str, env: Env) -> str:
         return f"hg.regclass_out({arguments})"
     if kind == t.REGTYPE:
         return f"hg.format_type({sql}, NULL, {env.database}, {env.path})"
-    if kind in (t.REGPROC, 2202):
+    if kind == t.REGPROC:
         return f"hg.regproc_out({arguments})"
+    if kind == 2202:
+        return f"hg.regprocedure_out({arguments})"
     if kind == t.REGROLE:
         return f"hg.regrole_out({sql})"
     if kind == t.REGNAMESPACE:
