@@ -8,8 +8,10 @@ import pytest
 from tests.storage.tables import DATABASE, INT8, TEXT, change, contents, made, relation, rows
 from tests.storage.test_recovery import again
 
+from headgate import failpoint
 from headgate.catalog.relation.relation import Relation
 from headgate.errors import PostgresError
+from headgate.failpoint import Step
 from headgate.storage.engine import Engine
 from headgate.storage.location import data_location
 from headgate.storage.transaction.log import EntryKind
@@ -44,6 +46,32 @@ def test_prepared_changes_are_visible_after_their_commit(engine: Engine, restart
     assert entries[1].writes == entries[0].writes != ()
     assert engine.prepared.all() == []
     assert contents(again(engine), A) == [(1, "changed"), (2, "y")]
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["running", "restarted"])
+def test_commit_prepared_that_has_failed_can_be_repeated(engine: Engine, restarted: bool) -> None:
+    made(engine, A, (1, "x"))
+    lsn_before = engine.log.end
+    prepared(engine, "g")
+    for _ in range(2):
+        failpoint.arm(f"{Step.PREPARED_END} before=error")
+        try:
+            with pytest.raises(PostgresError, match="failpoint"):
+                engine.prepared.commit(engine.prepared.take("g", DATABASE, None))
+        finally:
+            failpoint.arm("")
+        assert contents(engine, A) == [(1, "x")]
+        if restarted:
+            engine = again(engine)
+            engine.recover()
+    engine.prepared.commit(engine.prepared.take("g", DATABASE, None))
+    entries = engine.log.entries(lsn_before, DATABASE, 10)
+    assert [entry.kind for entry in entries] == [EntryKind.PREPARE, EntryKind.COMMIT_PREPARED]
+    assert {write.version for write in entries[0].writes} == {engine.tables.visible[DATABASE, A.oid].state.version}
+    for _ in range(2):
+        assert contents(engine, A) == [(1, "changed"), (2, "y")]
+        engine = again(engine)
+        assert engine.recover() == []
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["running", "restarted"])

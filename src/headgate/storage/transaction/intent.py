@@ -173,6 +173,7 @@ class Intents:
             origins.advance(cursor, intent.origin.origin, intent.origin.lsn, entry.end_lsn)
         if intent.kind is EntryKind.COMMIT_PREPARED:
             history.place_prepared(cursor, database, intent.xid, int(entry.commit_lsn))
+            log.place_prepared(cursor, intent.prepared, new_versions)
         if intent.gid:
             cursor.execute("DELETE FROM hg.prepared_xact WHERE xid = ?", [intent.xid])
         if intent.history:

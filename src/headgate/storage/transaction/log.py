@@ -334,6 +334,14 @@ class TransactionLog:
             values = ", ".join(["(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"] * len(part))
             cursor.execute(f"INSERT INTO hg.log_write VALUES {values}", [value for row in part for value in row])
 
+    def place_prepared(self, cursor: CatalogCursor, lsn: Lsn, versions: Mapping[int, int]) -> None:
+        """Give the writes of a PREPARE that is committed now the versions that have them. They are later ones if an attempt was undone."""
+        for relation, version in versions.items():
+            cursor.execute(
+                "UPDATE hg.log_write SET version = ? WHERE commit_lsn = ? AND relid = ? AND version < ?",
+                [version, int(lsn), relation, version],
+            )
+
     def append(self, entry: LogEntry) -> None:
         """Move the end of the log past a committed entry and wake the waiters."""
         with self._moved:

@@ -34,7 +34,7 @@ from headgate.failpoint import Step
 from headgate.lsn import INVALID, Lsn
 from headgate.storage.delta import file_action
 from headgate.storage.delta.file_action import Action
-from headgate.storage.delta.table_state import TableState
+from headgate.storage.delta.table_state import TableState, same_file
 from headgate.storage.location import data_location
 from headgate.storage.location.data_location import DataPath
 from headgate.storage.location.table_folders import Key
@@ -166,7 +166,8 @@ class PreparedTransactions:
             tables = self._tables(prepared)
             changed = {key: staged for key, staged in tables.items() if prepared.tables[key[1]][1]}
             intent = Intent(
-                prepared.xid, prepared.database, EntryKind.COMMIT_PREPARED, (), {key[1]: prepared.tables[key[1]] for key in changed},
+                prepared.xid, prepared.database, EntryKind.COMMIT_PREPARED, (),
+                {key[1]: (staged.base.version, prepared.tables[key[1]][1]) for key, staged in changed.items()},
                 {key[1]: staged.base.version for key, staged in tables.items() if key not in changed},
                 frozenset(key[1] for key in prepared.dropped - prepared.created), origin, prepared.catalog, False,
                 prepared.gid, prepared.position,
@@ -219,17 +220,31 @@ class PreparedTransactions:
         return entry.end_lsn
 
     def _tables(self, prepared: PreparedXact) -> dict[Key, StagedTable]:
-        """Return its staged tables, after a restart from its actions."""
+        """Return its staged tables on their visible versions, after a restart from its actions.
+
+        A COMMIT PREPARED that failed and was undone has left versions above those on which the tables were staged. Raise 40001 if another
+        writer has changed the rows that it changes, which recovery adopts in spite of its locks.
+        """
         with self._lock:
-            staged = self._staged.get(prepared.xid)
-        if staged is not None:
+            staged = self._staged.get(prepared.xid, {})
+        return {
+            (prepared.database, relation): self._on_visible(
+                (prepared.database, relation), staged.get((prepared.database, relation)), *written
+            )
+            for relation, written in prepared.tables.items()
+        }
+
+    def _on_visible(self, key: Key, staged: StagedTable | None, version: int, actions: list[Action]) -> StagedTable:
+        table, visible = self._storage.tables[key], self._storage.tables.visible.get(key)
+        if staged is not None and (visible is None or visible.state.version <= staged.base.version):
             return staged
-        rebuilt = {}
-        for relation, (version, actions) in prepared.tables.items():
-            table = self._storage.tables[prepared.database, relation]
-            base = table.state(version)
-            rebuilt[prepared.database, relation] = repeated(base, table.stage(base, actions) if actions else base, actions)
-        return rebuilt
+        before = base = table.state(version) if staged is None else staged.base
+        if visible is not None and visible.state.version > base.version:
+            base = visible.state
+        removed = [action["remove"]["path"] for action in actions if "remove" in action]
+        if not all(same_file(before.files.get(path), base.files.get(path)) for path in removed):
+            raise PostgresError("40001", "could not serialize access due to concurrent update")
+        return repeated(base, table.stage(base, actions) if actions else base, actions)
 
     def files(self, key: Key) -> set[DataPath]:
         """Return the files that prepared transactions have staged for a table."""
