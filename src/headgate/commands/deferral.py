@@ -51,7 +51,10 @@ class Saved:
     """The state at a savepoint."""
 
     modes: dict[int, bool]
-    checks: tuple[Check, ...]
+    put_off: int
+    """The number of checks that had been deferred."""
+    ran: int
+    """The number of checks that had run since the first savepoint."""
     endings: dict[int, Action]
 
 
@@ -60,7 +63,11 @@ class Deferral:
 
     def __init__(self) -> None:
         self._modes: dict[int, bool] = {}
-        self._checks: tuple[Check, ...] = ()
+        self._waiting: dict[int, Check] = {}
+        """The waiting checks by their number, in the order in which they were deferred."""
+        self._put_off = 0
+        self._ran: list[tuple[int, Check]] | None = None
+        """The checks that have run since the first savepoint, in that order. None if there has been no savepoint."""
         self._endings: dict[int, Action] = {}
         self.tables_in_use: list[int] = []
         """The tables (oids) that running statements change, the outermost first."""
@@ -90,7 +97,8 @@ class Deferral:
 
     def put_off(self, constraint: Deferrable, relation: int, check: Action) -> None:
         """Defer a check of a deferred constraint to the end. `relation`: the oid of the table whose rows were written."""
-        self._checks = (*self._checks, Check(constraint, relation, check))
+        self._waiting[self._put_off] = Check(constraint, relation, check)
+        self._put_off += 1
 
     def refuse_waiting(self, cursor: Cursor, relation: Relation, command: str) -> None:
         """Raise 55006 if a command of a trigger changes or drops the table of a running statement (CheckTableNotInUse).
@@ -99,7 +107,7 @@ class Deferral:
         """
         if relation.oid in self.tables_in_use:
             raise PostgresError("55006", f'cannot {command} "{relation.name}" because it is being used by active queries in this session')
-        waiting = {check.relation for check in self._checks}
+        waiting = {check.relation for check in self._waiting.values()}
         for oid in waiting and [table.oid for table in (relation, *inheritance.below(cursor, relation))]:
             if oid in waiting:
                 name = relations.get(cursor, relation.database, oid).name
@@ -107,10 +115,19 @@ class Deferral:
 
     def check(self, *, everything: bool = False) -> None:
         """Run the waiting checks of constraints that are no longer deferred, or with `everything` all waiting checks."""
-        while waiting := next((check for check in self._checks if everything or not self.deferred(check.constraint)), None):
-            # remove it first, because its action may call this method again
-            self._checks = tuple(check for check in self._checks if check is not waiting)
-            waiting.action()
+        while numbers := [number for number in self._waiting if everything or self._is_due(number)]:
+            for number in numbers:
+                if number in self._waiting and (everything or self._is_due(number)):  # the action of another check may have changed that
+                    self._run(number)
+
+    def _is_due(self, number: int) -> bool:
+        return not self.deferred(self._waiting[number].constraint)
+
+    def _run(self, number: int) -> None:
+        check = self._waiting.pop(number)  # remove it first, because its action may call `check` again
+        if self._ran is not None:
+            self._ran.append((number, check))
+        check.action()
 
     # ---- ON COMMIT ------------------------------------------------------------------------------------------
     def at_end(self, relation: int, action: Action) -> None:
@@ -127,8 +144,15 @@ class Deferral:
     # ---- savepoints -----------------------------------------------------------------------------------------
     def saved(self) -> Saved:
         """Return the current state, for `restore`."""
-        return Saved(dict(self._modes), self._checks, dict(self._endings))
+        self._ran = [] if self._ran is None else self._ran
+        return Saved(dict(self._modes), self._put_off, len(self._ran), dict(self._endings))
 
     def restore(self, saved: Saved) -> None:
         """Restore the state of a savepoint (ROLLBACK TO)."""
-        self._modes, self._checks, self._endings = dict(saved.modes), saved.checks, dict(saved.endings)
+        self._modes, self._endings = dict(saved.modes), dict(saved.endings)
+        while self._waiting and next(reversed(self._waiting)) >= saved.put_off:
+            self._waiting.popitem()
+        if self._ran is not None and len(self._ran) > saved.ran:
+            ran = [(number, check) for number, check in self._ran[saved.ran :] if number < saved.put_off]
+            del self._ran[saved.ran :]
+            self._waiting = dict(sorted([*self._waiting.items(), *ran], key=lambda item: item[0]))

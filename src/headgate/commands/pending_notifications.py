@@ -58,8 +58,9 @@ class PendingNotifications:
 
     def restore(self, saved: Saved) -> None:
         del self.actions[saved[0] :]
-        self.notifications = dict.fromkeys(list(self.notifications)[: saved[1]])
-        self.size = sum(size(*notification) for notification in self.notifications)
+        while len(self.notifications) > saved[1]:
+            notification, _ = self.notifications.popitem()
+            self.size -= size(*notification)
 
     def check_prepare(self) -> None:
         """Raise 0A000 if there are commands, because a prepared transaction does not belong to a session."""
