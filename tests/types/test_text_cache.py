@@ -18,3 +18,21 @@ def test_only_the_results_of_short_texts_are_kept() -> None:
         assert length(text, "characters") == f"{len(text)} characters"
     length(short, "letters")
     assert calls == [(4096, "characters"), (4097, "characters"), (4097, "characters"), (4096, "letters")]
+
+
+def test_the_most_recent_results_of_texts_that_are_together_short_are_kept() -> None:
+    calls: list[int] = []
+
+    @text_cache.limited(1_000, overhead=10)
+    def first(text: str, place: int) -> str:
+        calls.append(place)
+        return text[place]
+
+    for place in range(90):
+        assert first("x" * 90, place) == "x"
+        first("y" * 90, 0)
+    assert len(calls) == 91, "a text that is used again and again stays"
+    calls.clear()
+    for place in (89, 88, 87, 70, 60, 50):
+        first("x" * 90, place)
+    assert calls == [70, 60, 50]

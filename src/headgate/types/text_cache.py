@@ -1,6 +1,7 @@
-"""A cache for functions of one text, such as what reads an array or a constant.
+"""Caches for functions of one text, such as what reads an array or a constant.
 
-Users decide how long the texts are: hundreds of results for long ones would fill the memory. So only short texts are cached.
+Users decide how long the texts are: hundreds of results for long ones would fill the memory. So `cached` caches only short texts, and
+`limited` limits the sum of their lengths.
 """
 
 from __future__ import annotations
@@ -23,6 +24,36 @@ def cached(most: int) -> Callable[[Callable[[str, *Others], T]], Callable[[str, 
 
         def call(text: str, *others: *Others) -> T:
             return kept(text, *others) if len(text) <= LONGEST else function(text, *others)
+
+        call.__doc__ = function.__doc__
+        return call
+
+    return decorated
+
+
+def limited(most: int, overhead: int) -> Callable[[Callable[[str, *Others], T]], Callable[[str, *Others], T]]:
+    """Cache the results of a function, except None, for the texts that were used last, together at most `most` characters.
+
+    `overhead`: the number of characters that each result counts in addition to its text. Results must not be modified.
+    """
+
+    def decorated(function: Callable[[str, *Others], T]) -> Callable[[str, *Others], T]:
+        recent: dict[tuple[str, *Others], T] = {}
+        earlier: dict[tuple[str, *Others], T] = {}
+        size = 0
+
+        def call(text: str, *others: *Others) -> T:
+            nonlocal recent, earlier, size
+            key = (text, *others)
+            result = recent.get(key)
+            if result is None:
+                result = earlier.get(key)
+                result = function(text, *others) if result is None else result
+                recent[key] = result
+                size += len(text) + overhead
+                if size > most // 2:
+                    earlier, recent, size = recent, {}, 0
+            return result
 
         call.__doc__ = function.__doc__
         return call

@@ -6,7 +6,6 @@ access.
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 import time
@@ -19,12 +18,15 @@ from headgate.storage.delta import deletion_vector as vector
 from headgate.storage.delta.deletion_vector import DeletionVector
 from headgate.storage.location import data_location
 from headgate.storage.location.data_location import DataPath
+from headgate.types import text_cache
 
 Action = dict[str, Any]
 
 KEPT = "headgate.kept"
 """Tag of a file that contains only unchanged rows of the files that it replaces."""
 
+_RECORDS = re.compile(r'\{\s*"numRecords"\s*:\s*(\d+)\s*[,}]')
+"""The beginning of the statistics of a file, as most writers write it."""
 _PART = re.compile(r"(?:part|cdc)-(\d+)-")
 
 
@@ -34,9 +36,10 @@ def records(add: Action) -> int:
     return _records(stats) if stats else 0
 
 
-@functools.lru_cache(maxsize=1 << 16)
+@text_cache.limited(16 << 20, overhead=128)
 def _records(stats: str) -> int:
-    return int(json.loads(stats).get("numRecords", 0))
+    match = _RECORDS.match(stats)
+    return int(match[1] if match else json.loads(stats).get("numRecords", 0))
 
 
 def is_counted(add: Action) -> bool:

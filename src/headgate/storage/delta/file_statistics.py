@@ -9,7 +9,6 @@ from __future__ import annotations
 import bisect
 import datetime
 import decimal
-import functools
 import json
 from collections.abc import Callable, Iterator
 from enum import Enum, auto
@@ -22,16 +21,20 @@ import pyarrow.compute as pc
 from headgate.storage.delta.file_action import Action
 from headgate.storage.delta.parquet import Bound
 from headgate.storage.delta.table_state import TableState
+from headgate.types import text_cache
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 LISTED = 4096
 """The number of values up to which Python's bisect is faster than NumPy's search."""
 _ROUNDED = decimal.Decimal("1e-15")
 """The relative error of a decimal bound: other writers (delta-rs) round it to a double, also towards the other bound."""
+_MOST_PARSED, _MOST_RANGES, _OVERHEAD = 4 << 20, 64 << 20, 256
+"""Limits in characters of the statistics that are cached as parsed, which takes some 8 bytes a character, and with the range of a column.
+Each counts 256 more."""
 _NOTHING: tuple[Bound, Bound] = (None, None)
 
 
-@functools.lru_cache(maxsize=65536)
+@text_cache.limited(_MOST_PARSED, _OVERHEAD)
 def _statistics(text: str) -> Action:
     parsed: Action = json.loads(text, parse_float=decimal.Decimal)
     return parsed
@@ -97,8 +100,8 @@ def _comparable(value: Bound, order: _Order) -> Bound:
             return (moment - _EPOCH) // datetime.timedelta(microseconds=1)
 
 
-@functools.lru_cache(maxsize=65536)
-def _range(stats: str | None, column: str, order: _Order | None) -> tuple[Bound, Bound] | _Known:
+@text_cache.limited(_MOST_RANGES, _OVERHEAD)
+def _range(stats: str, column: str, order: _Order | None) -> tuple[Bound, Bound] | _Known:
     """Return the smallest and the largest value of a column (its name in the file) in the form of `_values`.
 
     A statement asks for all files of a table, hence the cache. Timestamps in statistics are truncated to milliseconds, so a maximum may be
@@ -156,7 +159,7 @@ def _files(state: TableState, column: str, kind: pa.DataType, holds: Callable[[B
     """Yield the paths of the files for which `holds` returns True, called with the smallest and the largest value, or whose are unknown."""
     physical, order = state.physical.get(column, column), _Order.of(kind)
     for path, add in state.files.items():
-        known = _range(add.get("stats"), physical, order)
+        known = _range(add["stats"], physical, order) if add.get("stats") else _Known.NOTHING
         if known is _Known.NOTHING or (isinstance(known, tuple) and holds(*known)):
             yield path
 
