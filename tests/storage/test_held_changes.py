@@ -21,7 +21,7 @@ def test_rows_of_many_writes_are_kept_in_little_memory() -> None:
         assert changes.room > 0
         changes.add(seq, row(seq, columns=30), None)
     assert [changes.rows(seq) for seq in (0, 77, 1_999)] == [row(seq, columns=30) for seq in (0, 77, 1_999)]
-    piles = {id(held.pile): held.pile for held in changes._held.values()}
+    piles = {id(held.piece.pile): held.piece.pile for held in changes._held.values()}
     assert sum(map(buffers.memory, piles.values())) < staging.ALL_BYTES, "as tables of one row they take 90 MB"
 
 

@@ -13,6 +13,7 @@ from headgate.errors import PostgresError
 from headgate.storage.engine import Engine
 from headgate.storage.transaction import pending_rows
 from headgate.storage.transaction.transaction import Transaction
+from headgate.types import buffers
 
 A, B = relation(20000, "a", id=INT8, v=TEXT), relation(20001, "b", id=INT8, v=TEXT)
 
@@ -105,6 +106,32 @@ def test_many_rows_are_written_immediately(engine: Engine, monkeypatch: pytest.M
     first_writer.commit()
     second_writer.rollback()
     assert contents(engine, A) == [(1, "x"), (2, "y"), (3, "z")]
+
+
+@pytest.mark.parametrize(("single_rows", "expected_piles"), [(3, 3), (10, 6)])
+def test_savepoints_share_the_pending_rows(engine: Engine, monkeypatch: pytest.MonkeyPatch, single_rows: int, expected_piles: int) -> None:
+    monkeypatch.setattr(pending_rows, "SINGLE_BYTES", single_rows * buffers.memory(rows(A, (0, "x"))))
+    made(engine, A)
+    made(engine, B)
+    writer = engine.begin(DATABASE)
+    for number in range(6):
+        writer.savepoint(f"s{number}")
+        later(writer, (number, "x"), table=(A, B)[number % 2])
+    saved = [savepoint.saved.pending for savepoint in writer._savepoints._all]
+    assert len({id(pending.inserts) for pending in saved}) == 1, "otherwise their size grows with the square of their number"
+    piles = {id(insert.piece.pile) for insert in saved[0].inserts}
+    assert len(piles) == expected_piles, "both tables have the same columns"
+    writer.rollback_to("s4")
+    later(writer, (7, "y"))
+    writer.savepoint("t")
+    writer.lock(A)
+    writer.append(B, rows(B, (8, "y")))
+    writer.rollback_to("t")
+    writer.append(A, rows(A, (9, "y")))
+    assert contents(writer, A) == [(0, "x"), (2, "x"), (7, "y"), (9, "y")]
+    writer.commit()
+    assert contents(engine, A) == [(0, "x"), (2, "x"), (7, "y"), (9, "y")]
+    assert contents(engine, B) == [(1, "x"), (3, "x")]
 
 
 def test_rollback_drops_pending_rows(engine: Engine) -> None:

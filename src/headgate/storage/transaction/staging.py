@@ -23,7 +23,6 @@ another subtransaction, with the catalog recorded in between (`era`), a definiti
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import unquote
@@ -43,43 +42,29 @@ from headgate.storage.location.data_location import DataPath
 from headgate.storage.location.table_folders import Key
 from headgate.storage.statistics import TableCounts
 from headgate.storage.transaction.log import Emitted, TableWrite, TransactionLog, WriteKind, WrittenFile
+from headgate.storage.transaction.pile import SINGLE_BYTES, Piece, piled, together
 from headgate.storage.transaction.running import RunningTransactions
 from headgate.storage.transaction.snapshot import Snapshot
 from headgate.storage.transaction.staged import StagedTable
 from headgate.storage.transaction.transaction_catalog import TransactionCatalog
-from headgate.types import buffers
 
 MOST_BYTES = 1 << 20
 """Limit in bytes, in Arrow form, of the change rows that are kept for one write."""
 ALL_BYTES = 16 << 20
 """Limit in bytes of the change rows that are kept for one transaction."""
-SINGLE_BYTES = 4 << 20
-"""Limit in bytes of the change rows that are kept as they were written, before they are copied into piles."""
-_WRITE_BYTES = 256
-"""The memory in bytes that a write takes beside its rows."""
 
 
 @dataclass(frozen=True)
 class _Held:
-    """The change rows of one write: `count` rows of `pile` from row `first` on. `size`: their share of its memory in bytes."""
+    """The change rows of one write, the era in which it was made, and the state of the catalog at its statement."""
 
-    pile: pa.Table
-    first: int
-    count: int
-    size: int
+    piece: Piece
     era: int
     definitions: int | None
 
-    @property
-    def rows(self) -> pa.Table:
-        return self.pile.slice(self.first, self.count)
-
 
 class HeldChanges:
-    """The kept change rows of one transaction, by the number of the write.
-
-    Arrow needs kilobytes for a table of one row, so the rows of many writes with the same columns are copied into one table, a pile.
-    """
+    """The kept change rows of one transaction, by the number of the write. Those of small writes are in piles (`pile`)."""
 
     def __init__(self) -> None:
         self._held: dict[int, _Held] = {}
@@ -94,29 +79,25 @@ class HeldChanges:
 
     def add(self, seq: int, rows: pa.Table, definitions: int | None) -> None:
         """Keep the change rows of a write. `definitions`: the engine's when the statement ran, None if that is not known."""
-        size = buffers.memory(rows)
-        self._held[seq] = _Held(rows, 0, rows.num_rows, size, self._era, definitions)
+        piece = Piece.of(rows)
+        self._held[seq] = _Held(piece, self._era, definitions)
         self._single.append(seq)
-        self._bytes, self._single_bytes = self._bytes + size, self._single_bytes + size
+        self._bytes, self._single_bytes = self._bytes + piece.size, self._single_bytes + piece.size
         if self._single_bytes > SINGLE_BYTES:
             self._pile()
 
     def _pile(self) -> None:
-        for _, group in itertools.groupby(self._single, lambda seq: self._held[seq].pile.schema):
-            seqs = list(group)
-            pile, first = pa.concat_tables([self._held[seq].pile for seq in seqs]).combine_chunks(), 0
-            for seq in seqs:
-                held = self._held[seq]
-                size = _WRITE_BYTES + buffers.memory(pile) * held.count // max(pile.num_rows, 1)
-                self._held[seq] = replace(held, pile=pile, first=first, size=size)
-                self._bytes += size - held.size
-                first += held.count
+        pieces = piled(self._held[seq].piece for seq in self._single)
+        for seq, piece in zip(self._single, pieces, strict=True):
+            held = self._held[seq]
+            self._held[seq] = replace(held, piece=piece)
+            self._bytes += piece.size - held.piece.size
         self._single, self._single_bytes = [], 0
 
     def rows(self, seq: int) -> pa.Table | None:
         """Return the change rows of a write if they are kept, otherwise None."""
         held = self._held.get(seq)
-        return None if held is None else held.rows
+        return None if held is None else held.piece.rows
 
     def catalog_recorded(self) -> None:
         """Start a new era: later writes are evaluated with another catalog."""
@@ -125,9 +106,9 @@ class HeldChanges:
     def forget_from(self, seq: int) -> None:
         """Discard the change rows of the writes from this number on, which were rolled back."""
         while self._single and self._single[-1] >= seq:
-            self._single_bytes -= self._held[self._single.pop()].size
+            self._single_bytes -= self._held[self._single.pop()].piece.size
         while self._held and (last := next(reversed(self._held))) >= seq:
-            self._bytes -= self._held.pop(last).size
+            self._bytes -= self._held.pop(last).piece.size
 
     def written(
         self, table: DeltaTable, relation: int, staged: StagedTable, writes: list[TableWrite]
@@ -141,7 +122,7 @@ class HeldChanges:
                 if run[0].relation != relation or run[0].seq not in self._held:
                     merged += run
                     continue
-                rows = self._together([write.seq for write in run])
+                rows = together(self._held[write.seq].piece for write in run)
                 cdc = parquet.write_changes(table.path, rows.schema, [rows], run[0].physical or {})
                 cdc_actions.append(cdc)
                 file = WrittenFile(cdc["cdc"]["path"], cdc["cdc"]["size"], rows.num_rows, paired=True)
@@ -149,16 +130,6 @@ class HeldChanges:
                 merged.append(replace(run[0], changes=changes, bytes=size, files=(file,)))
         existing = tuple(change for change in staged.changes if not parquet.is_unwritten(change["cdc"]["path"]))
         return replace(staged, changes=existing + tuple(cdc_actions)), merged
-
-    def _together(self, seqs: Sequence[int]) -> pa.Table:
-        """Return the rows of consecutive writes. Rows that follow each other in a pile are taken as one slice."""
-        parts: list[_Held] = []
-        for held in map(self._held.__getitem__, seqs):
-            if parts and parts[-1].pile is held.pile and parts[-1].first + parts[-1].count == held.first:
-                parts[-1] = replace(parts[-1], count=parts[-1].count + held.count)
-            else:
-                parts.append(held)
-        return pa.concat_tables([part.rows for part in parts])
 
     def _runs(self, relation: int, writes: Sequence[TableWrite]) -> Iterator[list[TableWrite]]:
         run: list[TableWrite] = []
@@ -176,7 +147,7 @@ class HeldChanges:
             return False
         same_stream = (write.xid, write.physical, first.era) == (following.xid, following.physical, second.era)
         same_definitions = write.seen == following.seen or (first.definitions is not None and first.definitions == second.definitions)
-        return same_stream and same_definitions and first.pile.schema.equals(second.pile.schema)
+        return same_stream and same_definitions and first.piece.pile.schema.equals(second.piece.pile.schema)
 
 
 @dataclass(frozen=True)

@@ -231,7 +231,7 @@ class TableReader:
 
     def statement_view(self) -> StatementView:
         staging, visible = self._staging, self._delta.visible
-        pending = self._tables.pending.saved()[0]
+        pending = self._tables.pending.all()
         return StatementView(self._snapshot.states, visible, dict(staging.tables), dict(staging.seen), pending, len(staging.writes))
 
     def own_writes(self, relation: Relation, since: int) -> list[tuple[TableWrite, pa.Table | None]]:

@@ -57,6 +57,7 @@ from headgate.storage.transaction.log import OriginProgress
 from headgate.storage.transaction.own_locks import OwnLocks
 from headgate.storage.transaction.partitioned_table import PartitionedTable
 from headgate.storage.transaction.pending_rows import Check, PendingInsert
+from headgate.storage.transaction.pile import Piece
 from headgate.storage.transaction.prepared import PreparedTransactions
 from headgate.storage.transaction.savepoint import SavedWork, Savepoints
 from headgate.storage.transaction.snapshot import Snapshot
@@ -233,7 +234,7 @@ class Transaction:
         with self.reader.looking_up():
             state = self.reader.peek(relation)
             array_column.to_file(rows, state.lists)  # this statement, not COMMIT, rejects values that files cannot hold
-            self._pending.add(PendingInsert(relation, rows, state, check, *origin))
+            self._pending.add(PendingInsert(relation, Piece.of(rows), state, check, *origin))
 
     def data_path(self, relation: Relation) -> DataPath:
         """Return the folder of a relation's files, for callers that write them themselves and then call `add_files`."""
