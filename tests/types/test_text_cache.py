@@ -36,3 +36,16 @@ def test_the_most_recent_results_of_texts_that_are_together_short_are_kept() -> 
     for place in (89, 88, 87, 70, 60, 50):
         first("x" * 90, place)
     assert calls == [70, 60, 50]
+
+
+def test_a_text_beyond_the_limit_is_kept_while_no_other_is_used() -> None:
+    calls: list[str] = []
+
+    @text_cache.limited(100, overhead=10)
+    def measured(text: str) -> int:
+        calls.append(text)
+        return len(text)
+
+    for text in ("x" * 500, "x" * 500, "x" * 500, "y" * 500, "z" * 500, "x" * 500):
+        assert measured(text) == 500
+    assert [text[0] for text in calls] == ["x", "y", "z", "x"]

@@ -6,11 +6,11 @@ Called through `vectorised` from `implementation.datetime.formatting`. A format 
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from headgate.errors import PostgresError
+from headgate.types import text_cache
 from headgate.types.datetime import calendar
 from headgate.types.datetime.interval import interval_of
 
@@ -35,7 +35,7 @@ class FormatWord:
     ordinal: str = ""
 
 
-@functools.lru_cache(maxsize=256)
+@text_cache.limited(1 << 18, overhead=64)
 def nodes_of(form: str) -> tuple[FormatWord, ...]:
     """Split a format into words and literal characters (parse_format)."""
     nodes: list[FormatWord] = []

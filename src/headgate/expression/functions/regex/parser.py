@@ -7,8 +7,6 @@ followed by a part for the rest of the branch. Errors are 2201B ``invalid regula
 
 from __future__ import annotations
 
-import functools
-
 from headgate.expression.functions.regex.charset import ALL, CLASSES, CharSet, of_ranges, single
 from headgate.expression.functions.regex.lexer import Flag, Lexer, element, fail
 from headgate.expression.functions.regex.pattern import (
@@ -32,6 +30,7 @@ from headgate.expression.functions.regex.pattern import (
     without_conditions,
     without_groups,
 )
+from headgate.types import text_cache
 
 _MAX_COUNT = 255
 _PREFERENCE = LONGER | SHORTER
@@ -41,9 +40,13 @@ _PLACES = {
 }  # fmt: skip
 
 
-@functools.lru_cache(maxsize=256)
 def parse(text: str, flags: Flag = Flag.ADVANCED) -> Pattern:
     """Parse a pattern. Raise 2201B if it is invalid."""
+    return _parsed(text, flags)
+
+
+@text_cache.limited(1 << 18, overhead=64)
+def _parsed(text: str, flags: Flag) -> Pattern:
     return _Parser(text, flags).whole()
 
 
