@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 
 from postgast import pg_query_pb2 as pb
@@ -26,6 +26,8 @@ from headgate.types import registry
 
 MOST_KEPT = 500
 """Maximum number of cached bodies."""
+MOST_CHARACTERS = 2 << 20
+"""Maximum length of the texts of all cached bodies together. Those of the last function stay, however long it is."""
 _MODES = {"i": "IN", "o": "OUT", "b": "INOUT", "v": "IN", "t": "OUT"}
 """The argument modes for the parser. Without a catalog, it rejects VARIADIC because it cannot know that a type is an array."""
 
@@ -43,6 +45,7 @@ class Body:
 
 
 _kept: OrderedDict[object, Body] = OrderedDict()
+_lengths: dict[object, int] = {}
 _lock = threading.Lock()
 
 
@@ -62,11 +65,19 @@ def of(function: UserFunction, session: Session, caller: Hashable = None) -> Bod
         compiled = _compiled(function, session)
         same_tree = Body(compiled, Prepared(), reach.inserts(compiled), reach.uses(compiled))
     function_body = replace(same_tree, prepared=Prepared(same_tree.function.variable_conflict))
-    with _lock:
-        _kept[of_tree], _kept[of_names] = same_tree, function_body
-        while len(_kept) > MOST_KEPT:
-            _kept.popitem(last=False)
+    _keep({of_tree: same_tree, of_names: function_body}, len(function.body))
     return function_body
+
+
+def _keep(bodies: Mapping[object, Body], length: int) -> None:
+    """Cache the bodies of one function. The least recently used ones are evicted."""
+    with _lock:
+        for key, body in bodies.items():
+            _kept[key], _lengths[key] = body, length
+        characters = sum(_lengths.values())
+        while len(_kept) > MOST_KEPT or (characters > MOST_CHARACTERS and len(_kept) > len(bodies)):
+            evicted, _ = _kept.popitem(last=False)
+            characters -= _lengths.pop(evicted)
 
 
 def _compiled(function: UserFunction, session: Session) -> tree.Function:
