@@ -95,4 +95,4 @@ class Analyser:
         """Analyse the query of a SubLink (a callback of the binder). The scope of the expression becomes its outer scope."""
         outer = replace(scope, clause=function_call.clause(context), allowed=context.aggregates)
         query = self.select(unwrap(node.subselect), outer)
-        return sublink.bound(node, scope, context, [column.type for column in query.columns], query)
+        return sublink.bound(node, scope, context, query)

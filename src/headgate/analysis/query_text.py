@@ -479,7 +479,7 @@ class _Printer(StoredPrinter):
 
     def sublink(self, node: SubLink) -> None:
         """Print a subquery in an expression (get_sublink_expr)."""
-        query = rewritten(node.query, lambda part: self.group_values.get(part.key) if isinstance(part, ColumnRef) else None)
+        query = rewritten(node.printed or node.query, lambda part: self.group_values.get(part.key) if isinstance(part, ColumnRef) else None)
         self.say("ARRAY(" if node.kind == "ARRAY" else "(")
         if node.kind == "EXISTS":
             self.say("EXISTS (")

@@ -6,14 +6,31 @@ The analysis and the planner call it from the binder's callback, after the subqu
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from postgast import pg_query_pb2 as pb
 
+from headgate.analysis.query import Limit, PlanColumn, Query, Select, SelectItem
 from headgate.errors import PostgresError, not_supported
+from headgate.expression import builtin
 from headgate.expression.binding import binder, operators
 from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.scope import Scope
-from headgate.expression.node import BOOLEAN, CaseTest, Expression, RowExpr, SubLink, TypeRef
+from headgate.expression.node import (
+    BOOLEAN,
+    INTEGER,
+    Aggregate,
+    CaseTest,
+    ColumnRef,
+    Const,
+    Expression,
+    FuncExpr,
+    RowExpr,
+    SubLink,
+    TypeRef,
+    WindowCall,
+    walk,
+)
 from headgate.sql import names
 from headgate.sql.parser import written
 from headgate.types import registry
@@ -22,14 +39,15 @@ _KINDS = {pb.EXISTS_SUBLINK: "EXISTS", pb.EXPR_SUBLINK: "EXPR", pb.ANY_SUBLINK: 
           pb.ARRAY_SUBLINK: "ARRAY"}  # fmt: skip
 
 
-def bound(node: pb.SubLink, scope: Scope, context: BindContext, columns: Sequence[TypeRef], query: object) -> Expression:
-    """Return the SubLink over a planned `query` with columns of these types. Raise 42601 or 42804 if they do not fit."""
+def bound(node: pb.SubLink, scope: Scope, context: BindContext, query: Query) -> SubLink:
+    """Return the SubLink over an analysed `query`. Raise 42601 or 42804 if its columns do not fit."""
     word = _KINDS.get(node.sub_link_type)
     if word is None:
         raise not_supported("this kind of subquery is not supported", location=node.location)
     source = written(node.subselect)
     if word == "EXISTS":
-        return SubLink(type=BOOLEAN, kind=word, query=query, source=source, location=node.location)
+        return SubLink(type=BOOLEAN, kind=word, query=_without_list(query), source=source, location=node.location, printed=query)
+    columns = [column.type for column in query.columns]
     if len(columns) != 1 and word in ("EXPR", "ARRAY"):
         raise PostgresError("42601", "subquery must return only one column", location=node.location)
     if word == "EXPR":
@@ -42,6 +60,36 @@ def bound(node: pb.SubLink, scope: Scope, context: BindContext, columns: Sequenc
     if test.type.oid != registry.BOOL:
         raise PostgresError("42804", "row comparison operator must yield type boolean", location=node.location)
     return SubLink(type=BOOLEAN, kind=word, query=query, source=source, test=test, location=node.location)
+
+
+def _without_list(query: Query) -> Query:
+    """Return the query of EXISTS without its SELECT list, DISTINCT, ORDER BY and LIMIT, which PostgreSQL does not evaluate.
+
+    The result selects the columns that they name, whose privileges are checked. It is the same query if they decide whether there are rows
+    (simplify_EXISTS_query).
+    """
+    select, limit = query.body, query.limit
+    if not isinstance(select, Select) or select.grouped is not None or select.locks or not _keeps_rows(limit):
+        return query
+    expressions = [target.expression for target in select.targets] + [sort.expression for sort in (*query.sorts, *select.on)]
+    nodes = [node for expression in expressions for node in walk(expression)]
+    if any(isinstance(node, Aggregate | WindowCall) or builtin.returns_set(node) for node in nodes):
+        return query
+    named: dict[str, Expression] = {node.key: node for node in nodes if isinstance(node, ColumnRef)}
+    chosen = tuple(named.values()) or (Const(type=INTEGER, value="1"),)
+    targets = tuple(SelectItem("exists", expression) for expression in chosen)
+    columns = tuple(PlanColumn("exists", expression.type, f"exists{place}") for place, expression in enumerate(chosen))
+    return replace(query, body=replace(select, targets=targets, distinct=False, on=()), columns=columns, sorts=(), limit=None)
+
+
+def _keeps_rows(limit: Limit | None) -> bool:
+    """Return whether there is no OFFSET and LIMIT is a constant that keeps a row."""
+    if limit is None:
+        return True
+    count = limit.count
+    if isinstance(count, FuncExpr) and builtin.function(count.function).key == "int48":
+        [count] = count.args
+    return limit.offset is None and isinstance(count, Const) and (count.value is None or int(count.value) > 0)
 
 
 def _test(node: pb.SubLink, left: Expression, columns: Sequence[TypeRef], context: BindContext) -> Expression:

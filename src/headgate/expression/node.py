@@ -460,12 +460,14 @@ class SubLink(Expression):
 
     `source` is the subquery's text (`sql.parser.written`). It distinguishes subqueries, which their plans cannot do.
     `kind` is EXISTS, EXPR (scalar), ANY, ALL or ARRAY. For ANY and ALL, `test` compares the outer value with a `CaseTest`.
+    `printed` is the query that the text of the expression shows, if it differs from `query`, which runs.
     """
 
     kind: str
     query: Any = field(compare=False)
     source: bytes
     test: Expression | None = None
+    printed: Any = field(default=None, compare=False)
 
 
 def operands(node: Expression) -> tuple[Expression, ...]:

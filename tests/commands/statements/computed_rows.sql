@@ -120,3 +120,16 @@ SELECT 'x' || r, r || 'x'::text, 'x' || s, concat(r, s) FROM v;
 RESET timezone;
 DROP TABLE v; DROP TYPE stay;
 DROP TABLE t; DROP DOMAIN price, moment, yes, host, words, pairs; DROP TYPE pair;
+
+-- EXISTS does not evaluate its SELECT list, but checks the privileges on the columns in it
+CREATE SEQUENCE s; CREATE TABLE t (a int, b int); INSERT INTO t VALUES (1, 2), (3, 4);
+SELECT EXISTS (SELECT nextval('s')), EXISTS (SELECT 1/0), EXISTS (SELECT 1 LIMIT 0), EXISTS (SELECT generate_series(1, 0)), EXISTS (SELECT 1/(oid::int - 1247) FROM pg_class WHERE oid = 1247);
+SELECT EXISTS (SELECT DISTINCT 1/(a-1) FROM t ORDER BY 1 LIMIT 1), EXISTS (SELECT generate_series(1, 0) FROM t), EXISTS (SELECT nextval('s') FROM t WHERE a > 3), EXISTS (SELECT sum(t.a)) FROM t;
+UPDATE t SET b = b + 1 WHERE EXISTS (SELECT nextval('s') / (u.a - 1) FROM t u WHERE u.a = t.a);
+SELECT currval('s');
+CREATE VIEW v AS SELECT a FROM t WHERE EXISTS (SELECT 1/(u.a-1) AS x, t.b FROM t u WHERE u.a = t.a ORDER BY u.b LIMIT 1); SELECT * FROM v ORDER BY a; SELECT pg_get_viewdef('v');
+CREATE ROLE :"db"; GRANT SELECT (a) ON t TO :"db"; SET ROLE :"db";
+SELECT EXISTS (SELECT 1/a FROM t);
+SELECT EXISTS (SELECT 1/b FROM t);
+SELECT EXISTS (SELECT a FROM t ORDER BY b + 1);
+RESET ROLE; DROP VIEW v; DROP TABLE t; DROP SEQUENCE s; DROP ROLE :"db";

@@ -210,14 +210,11 @@ class Planner:
 
         It is planned at once, so that it reads the tables as they are before the statement writes.
         """
-        query = self._query_of(node, scope, context)
-        self.plan(query)
-        return analysis.bound(node, scope, context, [column.type for column in query.columns], query)
+        link = self.analysed_subquery(node, scope, context)
+        self.plan(link.query)
+        return link
 
-    def analysed_subquery(self, node: pb.SubLink, scope: Scope, context: BindContext) -> Expression:
+    def analysed_subquery(self, node: pb.SubLink, scope: Scope, context: BindContext) -> SubLink:
         """Analyse the query of a SubLink like `_subquery`, for a caller that runs it before the statement writes."""
-        query = self._query_of(node, scope, context)
-        return analysis.bound(node, scope, context, [column.type for column in query.columns], query)
-
-    def _query_of(self, node: pb.SubLink, scope: Scope, context: BindContext) -> Query:
-        return self.analyser.select(unwrap(node.subselect), replace(scope, clause=function_call.clause(context)))
+        query = self.analyser.select(unwrap(node.subselect), replace(scope, clause=function_call.clause(context)))
+        return analysis.bound(node, scope, context, query)

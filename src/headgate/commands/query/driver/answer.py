@@ -165,10 +165,12 @@ def _refusal_of(link: SubLink, refuse: Callable[[Query], str | None]) -> str | N
 
 
 def _answered(link: SubLink) -> Query:
-    """Return the query of a SubLink. Of EXISTS only one row is read, and no column."""
+    """Return the query of a SubLink. Of EXISTS only one row is read, and no column, if the analysis has dropped its SELECT list."""
     query: Query = link.query
     select = query.body
     if link.kind != "EXISTS" or not isinstance(select, Select) or select.grouped is not None or query.limit is not None:
+        return query
+    if not all(isinstance(target.expression, ColumnRef | Const) for target in select.targets):
         return query
     column = PlanColumn("exists", INTEGER, "exists")
     target = SelectItem("exists", Const(type=INTEGER, value="1"))
