@@ -18,11 +18,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from headgate.catalog.physical import Cursor
-from headgate.catalog.relation import inheritance
-from headgate.catalog.relation import relation as relations
-from headgate.catalog.relation.relation import Relation
-from headgate.errors import PostgresError
+from headgate.sql.parser import ParseNode
 
 Action = Callable[[], None]
 
@@ -71,6 +67,8 @@ class Deferral:
         self._endings: dict[int, Action] = {}
         self.tables_in_use: list[int] = []
         """The tables (oids) that running statements change, the outermost first."""
+        self.queries_in_use: list[ParseNode] = []
+        """The queries over whose rows functions loop, the outermost first."""
         self.postponed: list[Action] | None = None
         """In a statement of WITH, the actions at the end of the whole statement. It gets the checks that are not deferred."""
 
@@ -100,18 +98,10 @@ class Deferral:
         self._waiting[self._put_off] = Check(constraint, relation, check)
         self._put_off += 1
 
-    def refuse_waiting(self, cursor: Cursor, relation: Relation, command: str) -> None:
-        """Raise 55006 if a command of a trigger changes or drops the table of a running statement (CheckTableNotInUse).
-
-        Also if checks wait for rows of the table or of the tables below it.
-        """
-        if relation.oid in self.tables_in_use:
-            raise PostgresError("55006", f'cannot {command} "{relation.name}" because it is being used by active queries in this session')
-        waiting = {check.relation for check in self._waiting.values()}
-        for oid in waiting and [table.oid for table in (relation, *inheritance.below(cursor, relation))]:
-            if oid in waiting:
-                name = relations.get(cursor, relation.database, oid).name
-                raise PostgresError("55006", f'cannot {command} "{name}" because it has pending trigger events')
+    @property
+    def waiting(self) -> set[int]:
+        """The tables (oids) for whose rows checks wait."""
+        return {check.relation for check in self._waiting.values()}
 
     def check(self, *, everything: bool = False) -> None:
         """Run the waiting checks of constraints that are no longer deferred, or with `everything` all waiting checks."""

@@ -15,6 +15,7 @@ from headgate.expression.node import TypeRef
 from headgate.plpgsql import tree
 from headgate.plpgsql.scope import Row, Scope, Value
 from headgate.plpgsql.tree import Names, Sql
+from headgate.sql.parser import ParseNode
 
 
 @dataclass
@@ -34,6 +35,8 @@ class Outcome:
 
     rows: Rows | None
     processed: int | None
+    query: ParseNode | None = None
+    """The query that returns the rows."""
     sets_found: bool = True
     """Whether FOUND becomes true or false. Utility commands, such as CREATE TABLE AS, leave it as it is."""
 
@@ -78,6 +81,9 @@ class Host(Protocol):
 
     def run_text(self, text: str, parameters: Sequence[Value]) -> Outcome:
         """Run the text of a statement (EXECUTE)."""
+
+    def reading(self, outcome: Outcome) -> AbstractContextManager[None]:
+        """Keep the tables of a query in use, so that the statements in the context cannot alter them."""
 
     def cast(self, value: Value, target: TypeRef) -> Value:
         """Return a value coerced to the type of a variable by an assignment cast."""

@@ -517,11 +517,12 @@ def _for_query(node: tree.ForQuery, execution: Execution, scope: Scope) -> None:
     if outcome.rows is None:
         raise PostgresError("42P11", f"cannot open {_tag(text)} query as cursor")
     has_run = False
-    for row in outcome.rows.rows:
-        has_run = True
-        _take(node.targets, outcome.rows, row, execution, inner)
-        if not _turn(node.label, node.body, execution, inner):
-            break
+    with execution.host.reading(outcome):
+        for row in outcome.rows.rows:
+            has_run = True
+            _take(node.targets, outcome.rows, row, execution, inner)
+            if not _turn(node.label, node.body, execution, inner):
+                break
     if not has_run:
         _take(node.targets, outcome.rows, None, execution, inner)
     _found(scope, is_found=has_run)

@@ -277,8 +277,19 @@ class SessionHost:
             tag = getattr(result, "tag", None)
             if tag is None:
                 raise PostgresError("0A000", "cannot COPY to/from client in PL/pgSQL")
-            return Outcome(None, _processed(tag), sets_found)
-        return Outcome(_rows(result), None if result.tag is None else _processed(result.tag), sets_found)
+            return Outcome(None, _processed(tag), sets_found=sets_found)
+        return Outcome(_rows(result), None if result.tag is None else _processed(result.tag), node, sets_found)
+
+    @contextmanager
+    def reading(self, outcome: Outcome) -> Iterator[None]:
+        queries = self.session.deferral.queries_in_use
+        if outcome.query is not None:
+            queries.append(outcome.query)
+        try:
+            yield
+        finally:
+            if outcome.query is not None:
+                queries.pop()
 
     def _result(self, node: ParseNode, values: Sequence[Value]) -> Result:
         if self.session.context.only_reads and not only_reads(node):

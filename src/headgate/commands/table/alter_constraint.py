@@ -16,7 +16,7 @@ from headgate.catalog.relation import foreign_key as foreign_keys
 from headgate.catalog.relation import index as indexes
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import ForeignKey, Relation
-from headgate.commands import dependency
+from headgate.commands import dependency, table_in_use
 from headgate.commands.alteration import Alteration
 from headgate.commands.partition import partition_index
 from headgate.commands.table import alter_partition, foreign_key, rewrite_table, table_definition
@@ -84,7 +84,7 @@ def drop_constraint(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     key = relation.foreign_key(command.name)
     if key is not None:  # its triggers are dropped
         target = relations.get(cursor, relation.database, key.target)
-        alteration.session.deferral.refuse_waiting(cursor, target, "ALTER TABLE")
+        table_in_use.check(alteration.session, cursor, target, "ALTER TABLE")
     if command.name in foreign_keys.clones_of(cursor, relation):
         raise PostgresError("42P16", f'cannot drop inherited constraint "{command.name}" of relation "{relation.name}"')
     if not alter_partition.drop_constraint(alteration, command.name):

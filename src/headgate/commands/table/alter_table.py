@@ -22,7 +22,7 @@ from headgate.catalog.relation.relation_kind import INDEX_KINDS, TABLE_KINDS, Re
 from headgate.catalog.relation.replica_identity import ReplicaIdentity
 from headgate.catalog.replication import publication as publications
 from headgate.catalog.replication import subscription_history
-from headgate.commands import lookup, privilege, storage_parameter
+from headgate.commands import lookup, privilege, storage_parameter, table_in_use
 from headgate.commands.alteration import Alteration
 from headgate.commands.query import rendering
 from headgate.commands.result import CommandResult
@@ -49,7 +49,7 @@ def alter(node: pb.AlterTableStmt, session: Session) -> CommandResult:
     privilege.check_owner(
         cursor, context.user, relation.owner, "table" if relation.kind in TABLE_KINDS else lookup.KINDS[relation.kind], relation.name
     )
-    session.deferral.refuse_waiting(cursor, relation, "ALTER TABLE")
+    table_in_use.check(session, cursor, relation, "ALTER TABLE")
     if any(command.subtype not in _ALSO_OF_HISTORIES for command in commands):
         subscription_history.refuse_change(cursor, relation.database, relation.oid, relation.name, "alter")
     for command in commands:

@@ -15,7 +15,7 @@ from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import TABLE_KINDS, RelationKind
 from headgate.catalog.replication import subscription as subscriptions
 from headgate.catalog.replication import subscription_history
-from headgate.commands import dependency, lookup, privilege
+from headgate.commands import dependency, lookup, privilege, table_in_use
 from headgate.commands.function import dependant as dependant_functions
 from headgate.commands.partition import partition_constraint
 from headgate.commands.result import CommandResult
@@ -43,7 +43,6 @@ def drop(node: pb.DropStmt, session: Session) -> CommandResult:
     tables = list(lookup.dropped(cursor, session, node, "table"))
     for relation in tables:
         privilege.check_owner(cursor, context.user, relation.owner, "table", relation.name)
-        session.deferral.refuse_waiting(cursor, relation, "DROP TABLE")
     refuse_replicated(session, tables)
     _tell_subscribed(session, transaction, tables)
     for relation in tables:
@@ -51,6 +50,8 @@ def drop(node: pb.DropStmt, session: Session) -> CommandResult:
             transaction.catalog.change_object("pg_class", relation.parent)
         transaction.own(relation)
     dropped_oids = [oid for relation in tables for oid in (relation.oid, *relations.descendants(cursor, context.database, relation.oid))]
+    for oid in reversed(dropped_oids):
+        table_in_use.check(session, cursor, relations.get(cursor, context.database, oid), "DROP TABLE")
     dependants = dependant_functions.of_relations(session, [relations.get(cursor, context.database, oid) for oid in dropped_oids])
     foreign_key_ids = [(2606, key.oid) for oid in dropped_oids for key in relations.get(cursor, context.database, oid).foreign_keys]
     dependency.settle(

@@ -20,7 +20,7 @@ from headgate.catalog.relation.relation import Column, Relation
 from headgate.catalog.relation.relation_kind import TABLE_KINDS, RelationKind
 from headgate.catalog.replication import subscription_history
 from headgate.catalog.session import SessionContext
-from headgate.commands import dependency, lookup, privilege, storage_parameter, stored_expression
+from headgate.commands import dependency, lookup, privilege, storage_parameter, stored_expression, table_in_use
 from headgate.commands.partition import partition_index
 from headgate.commands.query import rendering, row_by_row
 from headgate.commands.result import CommandResult
@@ -55,7 +55,7 @@ def create(node: pb.IndexStmt, session: Session) -> CommandResult:
     privilege.check_new_name(cursor, context.user, relation)
     if node.unique:
         subscription_history.refuse_change(cursor, relation.database, relation.oid, relation.name, "create a unique index on")
-    session.deferral.refuse_waiting(cursor, relation, "CREATE INDEX")
+    table_in_use.check(session, cursor, relation, "CREATE INDEX")
     transaction.catalog.change_object("pg_class", relation.oid)
     key = _key(node, relation, cursor, session.context.forms)
     partition_index.require_partition_columns(relation, key)

@@ -26,7 +26,7 @@ from headgate.catalog.relation.partition import Bound
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.catalog.relation.relation_kind import TABLE_KINDS, RelationKind
 from headgate.catalog.replication import subscription_history
-from headgate.commands import default_privilege, lookup, privilege, storage_parameter, temporary_schema
+from headgate.commands import default_privilege, lookup, privilege, storage_parameter, table_in_use, temporary_schema
 from headgate.commands.partition import partition, partition_index
 from headgate.commands.query import rendering
 from headgate.commands.result import CommandResult
@@ -244,7 +244,7 @@ def truncate(node: pb.TruncateStmt, session: Session) -> CommandResult:
     cascade = node.behavior == pb.DROP_CASCADE
     _truncate_referencing(tables, session, transaction, cascade=cascade)
     for relation in tables.values():
-        session.deferral.refuse_waiting(cursor, relation, "TRUNCATE")
+        table_in_use.check(session, cursor, relation, "TRUNCATE")
     firings = [Firing(session, relation) for relation in tables.values() if relation.has_triggers]
     for firing in firings:
         firing.statement(triggers.TRUNCATE, before=True)

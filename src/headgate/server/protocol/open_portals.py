@@ -14,6 +14,7 @@ from headgate.errors import not_supported
 from headgate.server.protocol.cursor_position import CursorPosition
 from headgate.server.protocol.portal import Portal
 from headgate.server.protocol.statement_memory import Kept
+from headgate.sql.parser import ParseNode
 from headgate.storage.row_store import RowStore
 
 
@@ -36,6 +37,11 @@ class OpenPortals(Kept[Portal]):
         at = position.at if position.on_row else None
         columns = portal.prepared.columns or ()
         return OpenCursor(portal.prepared.statement.node, columns, portal.view, not portal.fresh, at, position.row, portal.chosen)
+
+    def queries(self) -> list[ParseNode]:
+        """Return the queries of the portals that the transaction has opened."""
+        statements = [portal.prepared.statement for portal in self.values() if portal.fresh]
+        return [statement.node for statement in statements if statement is not None and statement.kind == "SelectStmt"]
 
     def close(self, name: str) -> None:
         portal = self.remove(name)
