@@ -183,6 +183,22 @@ def test_pipeline_skips_messages_to_sync_after_an_error_and_counts_what_it_has_s
         assert [_answers(client), _answers(client)] == [[b"C:BEGIN", b"D:3", b"C:SELECT 1", b"E:42703"], [b"E:25P02"]]
 
 
+def test_portals_and_statements_of_a_failed_block_keep_their_names(server: Server) -> None:
+    sync, run_p = _packet(b"S", b""), _execute("p", 0)
+    describe_p = _packet(b"D", b"Pp\0")
+    with _connected(server) as client:
+        for text in ("SELECT 1", "CREATE TABLE t (a int)", "ROLLBACK"):
+            name = text.encode() + b"\0"
+            bind_p, describe_statement = _packet(b"B", b"p\0" + name + struct.pack("!hhh", 0, 0, 0)), _packet(b"D", b"S" + name)
+            client.sendall(_query("BEGIN") + _packet(b"P", name + name + b"\0\0") + bind_p + sync + _query("SELECT 1 / 0"))
+            assert [_answers(client) for _ in range(3)] == [[b"C:BEGIN"], [], [b"E:22012"]]
+            client.sendall(run_p + sync + describe_p + sync + describe_statement + sync + _execute("nosuch", 0) + sync + _query("ROLLBACK"))
+            described = [b"E:25P02"] if text == "SELECT 1" else []
+            assert [_answers(client) for _ in range(5)] == [[b"E:25P02"], described, described, [b"E:34000"], [b"C:ROLLBACK"]]
+            client.sendall(run_p + sync)
+            assert _answers(client) == [b"E:34000"]
+
+
 def test_parameters_of_queries_inside_statements_are_inferred(server: Server) -> None:
     """A driver that declares no types takes the number of parameters from the description."""
     with psycopg.connect(server.conninfo(server.new_database()), autocommit=True) as session:

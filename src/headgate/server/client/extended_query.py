@@ -166,12 +166,14 @@ class ExtendedQuery:
         session = self.session
         if kind == "S":
             prepared = self._find_prepared(name)
-            if prepared.statement is not None and not utility.allowed_when_failed(prepared.statement):
+            if prepared.columns is not None:
                 session.block.check_not_failed()
             session.connection.write(protocol.parameter_description(prepared.parameters))
             self._describe_columns(prepared.columns, (0,) * len(prepared.columns or ()))
         elif kind == "P":
             portal = self._portal(name)
+            if portal.prepared.columns is not None:
+                session.block.check_not_failed()
             self._describe_columns(portal.prepared.columns, portal.formats)
         else:
             raise PostgresError("08P01", f"invalid DESCRIBE message subtype {ord(kind)}")
@@ -199,7 +201,7 @@ class ExtendedQuery:
         began, description, calls = time.monotonic(), audit.executed(portal), int(not portal.started)
         session.start(portal.prepared.text)
         logged = audit.execution(session, portal)
-        if not utility.allowed_when_failed(statement):
+        if portal.failed or not utility.allowed_when_failed(statement):
             session.block.check_not_failed()
         with session.share.running(statement.weight):
             if not portal.started:

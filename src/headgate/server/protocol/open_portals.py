@@ -67,6 +67,14 @@ class OpenPortals(Kept[Portal]):
         if any(portal.fresh and portal.hold for portal in self.values()):
             raise not_supported("cannot PREPARE a transaction that has created a cursor WITH HOLD")
 
+    def fail(self) -> None:
+        """End the portals of a transaction that has failed. Their names stay until it is rolled back (AtAbort_Portals)."""
+        for portal in self.values():
+            if portal.fresh:
+                portal.failed = True
+                with contextlib.suppress(Exception):
+                    portal.close()
+
     def roll_back_to(self, depth: int) -> None:
         """Close portals for ROLLBACK TO the savepoint with `depth` others before it."""
         self._close(lambda portal: portal.fresh and portal.depth > depth)

@@ -260,7 +260,7 @@ class TransactionBlock:
             self.state = BlockState.FAILED
             self._advisory.end(self._savepoints[-1][4] if self._savepoints else 0)
             if not self._savepoints:
-                self._portals.roll_back()
+                self._portals.fail()
             if not self._savepoints and self.storage is not None:
                 storage, self.storage = self.storage, None
                 _roll_back(storage)
