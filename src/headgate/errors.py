@@ -13,8 +13,8 @@ import enum
 import errno
 import os
 import re
-from collections.abc import Iterator
-from dataclasses import InitVar, dataclass, field, fields
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import InitVar, dataclass, field, fields, replace
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -104,19 +104,29 @@ class Notice:
     message: str
     detail: str | None = None
     hint: str | None = None
+    context: str | None = None
 
 
 @dataclass
 class Notices:
-    """The notices of a running command. The session sends them before the command's tag."""
+    """The notices of a running command. The session sends them before the command's tag.
+
+    `callers`: functions that return the lines of context of the functions and statements that run, the outermost first.
+    """
 
     said: list[Notice] = field(default_factory=list)
+    callers: Sequence[Callable[[], str]] = ()
+
+    def say(self, notice: Notice) -> None:
+        """Add a notice, with the context in which it is raised."""
+        context = "\n".join(filter(None, (line() for line in reversed(self.callers))))
+        self.said.append(replace(notice, context=context) if context else notice)
 
     def notice(self, message: str, *, sqlstate: str = "00000", detail: str | None = None, hint: str | None = None) -> None:
-        self.said.append(Notice(Severity.NOTICE, sqlstate, message, detail, hint))
+        self.say(Notice(Severity.NOTICE, sqlstate, message, detail, hint))
 
     def warning(self, message: str, *, sqlstate: str = "01000", detail: str | None = None, hint: str | None = None) -> None:
-        self.said.append(Notice(Severity.WARNING, sqlstate, message, detail, hint))
+        self.say(Notice(Severity.WARNING, sqlstate, message, detail, hint))
 
     def skip(self, error: PostgresError, *, allowed: bool, sqlstate: str = "00000") -> None:
         """Raise the error of an object that exists or does not exist. With IF [NOT] EXISTS (`allowed`), send its message as a NOTICE."""

@@ -207,3 +207,10 @@ DO $$ DECLARE r record; BEGIN FOR r IN SELECT * FROM used LOOP ALTER TABLE used 
 DO $$ DECLARE c CURSOR FOR SELECT * FROM used; BEGIN OPEN c; TRUNCATE used; END $$;
 DO $$ DECLARE r record; BEGIN FOR r IN EXECUTE 'SELECT * FROM used' LOOP BEGIN TRUNCATE used; EXCEPTION WHEN object_in_use THEN RAISE NOTICE '%', SQLERRM; END; EXIT; END LOOP; TRUNCATE used; END $$;
 DROP VIEW of_used; DROP TABLE used, unused, parts;
+-- the context of notices
+\set SHOW_CONTEXT always
+CREATE FUNCTION noticed(a int) RETURNS int LANGUAGE plpgsql AS 'BEGIN RAISE NOTICE ''in noticed''; RETURN 1; END';
+DO $$ DECLARE x int; BEGIN
+  PERFORM noticed(1); x := noticed(2); EXECUTE 'SELECT noticed(3)';
+  DROP TABLE IF EXISTS nosuch; RAISE WARNING 'b' USING DETAIL = 'd'; END $$;
+SELECT noticed(4); DROP TABLE IF EXISTS nosuch;

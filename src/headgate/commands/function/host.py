@@ -394,7 +394,7 @@ class SessionHost:
         self.session.forget_cancel(error)
 
     def say(self, level: str, sqlstate: str, message: str, detail: str | None, hint: str | None) -> None:
-        self.session.notices.said.append(Notice(Severity(level), sqlstate, message, detail, hint))
+        self.session.notices.say(Notice(Severity(level), sqlstate, message, detail, hint))
 
     def open(self, name: str | None, query: Sql | str, scope: Scope, parameters: Sequence[Value], scroll: bool | None) -> str:
         """See `Host`. Raise 42601 if the statement does not return rows."""

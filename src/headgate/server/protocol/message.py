@@ -233,7 +233,7 @@ def _place(error: PostgresError) -> dict[str, str | None]:
 
 def notice_response(notice: Notice, encoding: Encoding) -> bytes:
     shown = str(notice.severity)
-    fields = {"S": shown, "V": shown, "C": notice.sqlstate, "M": notice.message, "D": notice.detail, "H": notice.hint}
+    fields = {"S": shown, "V": shown, "C": notice.sqlstate, "M": notice.message, "D": notice.detail, "H": notice.hint, "W": notice.context}
     return message(b"N", _fields(fields, encoding))
 
 

@@ -104,7 +104,7 @@ class ClientSession:
         self.context = context
         self.settings = settings
         self.interrupts: Interrupts = backend.interrupts
-        self.notices = Notices()
+        self.notices = Notices(callers=context.callers)
         self.parameters: Sequence[Parameter] = ()
         self.transition_tables: Mapping[str, TransitionTable] = {}
         self.analysed = AnalysedStatements()
