@@ -406,11 +406,11 @@ def _is_plain(key: RowKey, keys: pa.Table) -> bool:
 def _in_whole_files(state: TableState, key: RowKey, row: pa.Schema, places: Mapping[str, str], keys: pa.Table) -> dict[str, list[pa.Table]]:
     """Return the results of `_query` for those of the files of which a large share of the rows is wanted, by the files' places."""
     wanted = [place for place, name in places.items() if keys.num_rows * LARGE_SHARE >= file_action.records(state.files[name])]
-    found = {place: _in_groups(state, key, row, place, keys, state.files[places[place]]["size"]) for place in wanted}
+    found = {place: _in_groups(state, key, row, place, keys) for place in wanted}
     return {place: parts for place, parts in found.items() if parts}
 
 
-def _in_groups(state: TableState, key: RowKey, row: pa.Schema, place: str, keys: pa.Table, size: int) -> list[pa.Table] | None:
+def _in_groups(state: TableState, key: RowKey, row: pa.Schema, place: str, keys: pa.Table) -> list[pa.Table] | None:
     """Return the result of `_query` for a local file of whose rows a large share is wanted, or None if its key is not of integers.
 
     The file is read once, with its checksums. At most `parquet.ROW_GROUP_ROWS` rows, or about `DECODED_BYTES`, are decoded at a time.
@@ -419,13 +419,12 @@ def _in_groups(state: TableState, key: RowKey, row: pa.Schema, place: str, keys:
     if not Path(place).is_absolute():
         return None
     parts, first = [], 0
-    is_small = size <= parquet.SMALL_BYTES
-    with parquet.opened(Path(place), buffered=not is_small) as file:
+    with parquet.opened(Path(place)) as file:
         if column not in file.schema_arrow.names or not pa.types.is_integer(file.schema_arrow.field(column).type):
             return None
         decoded = sum(int(file.metadata.row_group(number).total_byte_size) for number in range(file.num_row_groups))
         fitting = DECODED_BYTES * file.metadata.num_rows // max(decoded, 1)
-        for batch in file.iter_batches(max(min(fitting, parquet.ROW_GROUP_ROWS), 1), use_threads=not is_small):
+        for batch in file.iter_batches(max(min(fitting, parquet.ROW_GROUP_ROWS), 1), use_threads=decoded > parquet.SMALL_BYTES):
             group = _sorted(pa.Table.from_batches([batch]), column)
             if group is None:
                 return None

@@ -41,7 +41,7 @@ class KeptFiles:
             if key in self._files:
                 self._files.move_to_end(key)
                 return self._files[key]
-        with parquet.opened(path, buffered=False) as file:
+        with parquet.opened(path) as file:
             content = file.read(use_threads=False)  # to wake Arrow's threads would take longer
         if buffers.memory(content) <= _LARGEST:
             self._keep(key, content)

@@ -70,17 +70,16 @@ class Statistics:
 
 
 @contextlib.contextmanager
-def opened(path: DataPath, *, buffered: bool = True) -> Iterator[pq.ParquetFile]:
+def opened(path: DataPath) -> Iterator[pq.ParquetFile]:
     """Open a file of a table for reading, verifying the checksum of each page. Raise XX001 if it is damaged.
 
-    `buffered`: threads read ahead, which takes longer than to read a small file.
+    Threads read ahead only in a file of more than `SMALL_BYTES`.
     """
     local = data_location.local(path)
-    with (
-        reading(path),
-        pq.ParquetFile(local, coerce_int96_timestamp_unit="us", page_checksum_verification=True, pre_buffer=buffered) as file,
-    ):
-        yield _as_own(file)
+    with reading(path):
+        buffered = local.stat().st_size > SMALL_BYTES
+        with pq.ParquetFile(local, coerce_int96_timestamp_unit="us", page_checksum_verification=True, pre_buffer=buffered) as file:
+            yield _as_own(file)
 
 
 class _Converted:
