@@ -1,7 +1,7 @@
-"""Caches for functions of one text, such as what reads an array or a constant.
+"""Caches for functions that read a text, for example an array, a constant or a pattern.
 
-Users decide how long the texts are: hundreds of results for long ones would fill the memory. So `cached` caches only short texts, and
-`limited` limits the sum of their lengths.
+Users decide how long a text is, and the results for hundreds of long ones would fill the memory. `cached` keeps results for short texts
+only. `limited` also keeps those for long ones, up to a sum of their lengths. It looks a result up more slowly.
 """
 
 from __future__ import annotations
