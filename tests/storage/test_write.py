@@ -6,6 +6,7 @@ import datetime
 import decimal
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import DecimalType, StructField, StructType
 from tests.storage.tables import DATABASE, change, contents, made, relation, rows
 
+from headgate.catalog.relation.relation import Relation
 from headgate.storage import feed, write
 from headgate.storage.delta import deletion_vector, file_statistics, parquet
+from headgate.storage.delta import rows as stored_rows
+from headgate.storage.delta.kept_files import KeptFiles
 from headgate.storage.delta.table_state import TableState
 from headgate.storage.engine import Engine
 from headgate.storage.spark.local_relation import local_frame
@@ -65,6 +69,28 @@ def test_all_types_are_written_and_changed_alike(engine: Engine, way: str) -> No
     writer.commit()
     assert engine.spark.read.format("delta").load(str(engine.tables.path((DATABASE, ALL.oid)))).count() == 3
     assert SEEN.setdefault("all", result) == result
+
+
+LISTS = replace(relation(23003, "lists", id=r.INT8, t=(r.TEXT_ARRAY, -1)), options=("array_storage=array",))
+
+
+@pytest.mark.parametrize(("table", "held"), [(ALL, VALUES), (LISTS, [(1, "{a,NULL}"), (2, None)])], ids=["all types", "lists"])
+def test_rows_kept_from_a_write_are_those_that_its_file_has(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, table: Relation, held: list[tuple[Any, ...]]
+) -> None:
+    table = replace(table, oid=table.oid + 100)
+    made(engine, table, *held)
+    writer = engine.begin(DATABASE)
+    change(writer, table, "true", **{table.columns[0].name: f"{table.columns[0].name} + 1"})
+    [name] = writer.reader.state(table).files
+    path = writer.reader.table(table).path / name
+    read = KeptFiles().rows(path)
+    monkeypatch.setattr(parquet, "opened", lambda path: pytest.fail(f"{path} was read"))
+    kept = stored_rows.content(path)
+    assert kept.schema == read.schema
+    assert repr(kept.to_pylist()) == repr(read.to_pylist())
+    monkeypatch.undo()
+    writer.rollback()
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ import itertools
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
@@ -406,32 +406,42 @@ def _is_plain(key: RowKey, keys: pa.Table) -> bool:
 def _in_whole_files(state: TableState, key: RowKey, row: pa.Schema, places: Mapping[str, str], keys: pa.Table) -> dict[str, list[pa.Table]]:
     """Return the results of `_query` for those of the files of which a large share of the rows is wanted, by the files' places."""
     wanted = [place for place, name in places.items() if keys.num_rows * LARGE_SHARE >= file_action.records(state.files[name])]
-    found = {place: _in_groups(state, key, row, place, keys) for place in wanted}
+    found = {place: _in_groups(state, key, row, place, keys, state.files[places[place]]["size"]) for place in wanted}
     return {place: parts for place, parts in found.items() if parts}
 
 
-def _in_groups(state: TableState, key: RowKey, row: pa.Schema, place: str, keys: pa.Table) -> list[pa.Table] | None:
+def _in_groups(state: TableState, key: RowKey, row: pa.Schema, place: str, keys: pa.Table, size: int) -> list[pa.Table] | None:
     """Return the result of `_query` for a local file of whose rows a large share is wanted, or None if its key is not of integers.
 
-    The file is read once, with its checksums. At most `parquet.ROW_GROUP_ROWS` rows, or about `DECODED_BYTES`, are decoded at a time.
+    `size`: the bytes of the file. It is read once, with its checksums. At most `parquet.ROW_GROUP_ROWS` rows, or about `DECODED_BYTES`,
+    are decoded at a time.
     """
     column = state.physical.get(key.names[0], key.names[0])
     if not Path(place).is_absolute():
         return None
     parts, first = [], 0
-    with parquet.opened(Path(place)) as file:
-        if column not in file.schema_arrow.names or not pa.types.is_integer(file.schema_arrow.field(column).type):
+    for batch in _batches(place, size):
+        if column not in batch.schema.names or not pa.types.is_integer(batch.schema.field(column).type):
             return None
+        group = _sorted(batch, column)
+        if group is None:
+            return None
+        found = _in_held(state, row, place, group, keys, None)
+        parts.append(found.set_column(found.column_names.index("row"), "row", pc.add(found["row"], first)))
+        first += batch.num_rows
+    return parts
+
+
+def _batches(place: str, size: int) -> Iterator[pa.Table]:
+    """Yield the rows of a local file of `size` bytes in pieces, with its checksums verified."""
+    if size <= parquet.SMALL_BYTES:
+        yield stored_rows.content(Path(place))
+        return
+    with parquet.opened(Path(place)) as file:
         decoded = sum(int(file.metadata.row_group(number).total_byte_size) for number in range(file.num_row_groups))
         fitting = DECODED_BYTES * file.metadata.num_rows // max(decoded, 1)
-        for batch in file.iter_batches(max(min(fitting, parquet.ROW_GROUP_ROWS), 1), use_threads=decoded > parquet.SMALL_BYTES):
-            group = _sorted(pa.Table.from_batches([batch]), column)
-            if group is None:
-                return None
-            found = _in_held(state, row, place, group, keys, None)
-            parts.append(found.set_column(found.column_names.index("row"), "row", pc.add(found["row"], first)))
-            first += batch.num_rows
-    return parts
+        for batch in file.iter_batches(max(min(fitting, parquet.ROW_GROUP_ROWS), 1)):
+            yield pa.Table.from_batches([batch])
 
 
 def _in_held(state: TableState, row: pa.Schema, place: str, file: HeldFile, keys: pa.Table, most: int | None) -> pa.Table:

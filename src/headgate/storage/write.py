@@ -23,6 +23,7 @@ from headgate.catalog.relation.relation import Relation
 from headgate.errors import PostgresError
 from headgate.failpoint import Step, step
 from headgate.storage.delta import array_column, copy_on_write, deletion_vector, file_action, parquet
+from headgate.storage.delta import rows as stored_rows
 from headgate.storage.delta.delta_log import PLACEHOLDER
 from headgate.storage.delta.delta_table import FILE, ROW, DeltaTable
 from headgate.storage.delta.file_action import Action
@@ -232,9 +233,16 @@ def write_changed(
     ]
     with _whole(table, actions):
         if has_new.any():
-            added = new if has_new.all() else new.filter(pa.array(has_new))
-            actions.insert(0, parquet.write(table.path, _flat(relation, state, added), state.physical, number))
+            added = _flat(relation, state, new if has_new.all() else new.filter(pa.array(has_new)))
+            written = parquet.write(table.path, added, state.physical, number)
+            actions.insert(0, written)
+            if rows is not None:
+                stored_rows.keep(table.path / written["add"]["path"], _named_as_in_file(added, state))
     return Written(actions, changed.num_rows, rows)
+
+
+def _named_as_in_file(rows: pa.Table, state: TableState) -> pa.Table:
+    return rows.rename_columns([state.physical.get(name, name) for name in rows.column_names])
 
 
 def _flat(relation: Relation, state: TableState, rows: pa.StructArray) -> pa.Table:

@@ -38,7 +38,7 @@ def read(table: DataPath, state: TableState, most: int | None = None) -> Iterato
     for name, add in state.files.items():
         deleted = deletion_vector.read(table, add.get("deletionVector"))
         if most is None:
-            rows = _KEPT.rows(table / unquote(name))
+            rows = content(table / unquote(name))
         else:
             with parquet.opened(table / unquote(name)) as file:
                 rows = _head(file, most, deleted)
@@ -47,6 +47,16 @@ def read(table: DataPath, state: TableState, most: int | None = None) -> Iterato
             numbers = np.setdiff1d(numbers, deleted, assume_unique=True)
             rows = rows.take(pa.array(numbers))
         yield name, pa.table(columns(rows, state, row), schema=row), pa.array(numbers)
+
+
+def content(path: DataPath) -> pa.Table:
+    """Return all rows of a data file, which a process keeps if they are few. Raise XX001 if it is damaged."""
+    return _KEPT.rows(path)
+
+
+def keep(path: DataPath, rows: pa.Table) -> None:
+    """Keep the rows of a data file that was just written, so that `content` does not read it."""
+    _KEPT.add(path, rows)
 
 
 @dataclass(frozen=True)
