@@ -175,11 +175,16 @@ def kind(node: ParseNode) -> str:
 
 
 def children(node: ParseNode) -> Iterator[tuple[str, Message]]:
-    """Yield the (unwrapped) messages directly below an (unwrapped) node, each with the name of its field."""
+    """Yield the (unwrapped) messages directly below an (unwrapped) node, each with the name of its field.
+
+    A `Node` shell without a message, which stands for DISTINCT without ON, has none to yield.
+    """
     for field, value in node.ListFields():
         if field.message_type is not None:
             for child in value if field.is_repeated else [value]:
-                yield field.name, unwrap(child)
+                message = unwrap(child)
+                if message is not None:
+                    yield field.name, message
 
 
 def walk(node: ParseNode) -> Iterator[Message]:
