@@ -377,7 +377,7 @@ def test_interrupted_start_reports_that_the_node_continues(directory: Directory)
         until(lambda: (directory.data / "headgate.pid").exists() and "standing in" in directory.log.read_text())
         starting.send_signal(signal.SIGINT)
         errors = starting.communicate()[1]
-    assert starting.returncode == 130
+    assert starting.returncode == 130, errors
     assert errors.startswith(f"headgate: the node goes on starting (PID {directory.pid()})")
     assert directory.do("stop").returncode == 0
     assert directory.leaves_nothing()
