@@ -109,6 +109,29 @@ def test_work_left_by_a_crash_for_the_next_start_is_not_damage(spare_node: Calla
     conftest.check(node, database)
 
 
+@pytest.mark.slow
+def test_constraints_that_need_a_session_are_named_as_not_checked(spare_node: Callable[..., Server]) -> None:
+    node = spare_node()
+    assert isinstance(node, NodeServer)
+    database = node.new_database()
+    node.psql(
+        database,
+        "CREATE FUNCTION positive(integer) RETURNS boolean LANGUAGE sql IMMUTABLE AS 'SELECT $1 > 0'; CREATE SEQUENCE s; SELECT nextval('s');"
+        "CREATE TABLE t (a integer CHECK (a > 0), b integer CONSTRAINT b CHECK (b <= currval('s')), c name CONSTRAINT c CHECK (c = current_user),"
+        " d timestamptz CONSTRAINT d CHECK (d <= now()), e integer CONSTRAINT e CHECK (positive(e)), f float8 CONSTRAINT f CHECK (f < random() + 1),"
+        " g integer GENERATED ALWAYS AS (positive(a)::integer) STORED); CREATE UNIQUE INDEX i ON t (positive(a));"
+        "INSERT INTO t VALUES (1, 1, current_user, now(), 1, 0)",
+    )
+    node.stop()
+    findings = check(node)
+    place = f'notice: table "public"."t" of database "{database}": not checked whether'
+    unknown = [f'rows violate check constraint "{name}"' for name in "bcdef"]
+    unknown += ['rows do not have the value of generated column "g"', 'keys of unique index "i" are there more than once']
+    lines = [f"{place} {what} (the expression needs a session)" for what in unknown]
+    assert findings.returncode == 0
+    assert sorted(findings.stdout.splitlines()) == sorted([*lines, "checked 1 table: 7 notices"])
+
+
 def check(node: NodeServer, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the check. It may report findings."""
     return subprocess.run([*HEADGATE, "check", "-D", str(node.data), *arguments], capture_output=True, text=True, timeout=180)

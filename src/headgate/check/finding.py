@@ -17,7 +17,7 @@ class FindingSeverity(enum.StrEnum):
     WARNING = "warning"
     """No data is lost, but the object should not exist and will not disappear by itself."""
     NOTICE = "notice"
-    """A normal state: the node tidies it up by itself."""
+    """A normal state that the node tidies up by itself, or a constraint that cannot be checked without a session."""
 
 
 @dataclass(frozen=True)
@@ -48,5 +48,5 @@ def warning(place: str, what: str, advice: str) -> Finding:
 
 
 def notice(place: str, what: str, advice: str = "") -> Finding:
-    """Return a finding for a state that the node tidies up by itself."""
+    """Return a finding for a normal state, or for what was not checked."""
     return Finding(FindingSeverity.NOTICE, place, what, advice)

@@ -8,8 +8,9 @@ is a warning if a subscription writes to one of the two tables.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -18,13 +19,15 @@ from pyspark.sql import functions as F
 
 from headgate.catalog.known_types import KnownTypes
 from headgate.catalog.physical import rows
+from headgate.catalog.relation.relation import Column as TableColumn
 from headgate.catalog.relation.relation import ForeignKey, Index, Relation
-from headgate.check.finding import Finding, FindingSeverity, error
+from headgate.check.finding import Finding, FindingSeverity, error, notice
 from headgate.check.subject import Subject
 from headgate.commands import stored_expression
 from headgate.commands.constraint import index_key, reference_key
-from headgate.errors import PostgresError
+from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin
+from headgate.expression.implementation.system import has_volatile
 from headgate.expression.spark import compiler, domain
 from headgate.sql.names import strings
 from headgate.sql.parser import parse_expression, walk
@@ -34,6 +37,7 @@ from headgate.storage.transaction.transaction import Transaction
 from headgate.types import registry
 
 _MEND = "change or delete these rows"
+_SESSION = "the expression needs a session"
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,7 @@ def findings(subject: Subject) -> Iterator[Finding]:
             try:
                 questions = [*table.questions(), *(question for arguments in foreign for question in table.orphans(*arguments))]
                 yield from _answer(table.place, questions)
+                yield from (notice(table.place, f"not checked whether {what}", _SESSION) for what in table.unknown)
             except (PostgresError, PySparkException, Py4JError) as failure:
                 reason = failure.message if isinstance(failure, PostgresError) else type(failure).__name__
                 yield error(table.place, f"its constraints could not be looked at: {reason}")
@@ -90,9 +95,23 @@ def _answer(place: str, questions: list[Question]) -> Iterator[Finding]:
 
 
 def _calls_users(*texts: str | None) -> bool:
-    """Return whether expressions call a function that is not built in. It may need a session, so the check skips these expressions."""
+    """Return whether expressions call a function that is not built in. It may need a session."""
     calls = (node for text in texts if text is not None for node in walk(parse_expression(text)) if node.DESCRIPTOR.name == "FuncCall")
     return any(strings(call.funcname)[-1] not in builtin.builtins().functions_named for call in calls)
+
+
+def _outside(type_oid: int, held: Column) -> Column:
+    """Return the condition that a value is outside of a domain."""
+    return functools.reduce(Column.__or__, [broken for broken, _ in domain.violations(type_oid, compiler.plan)(held)])
+
+
+def _differs(text: str, relation: Relation, columns: Mapping[str, Column], column: TableColumn | None = None) -> Column:
+    """Return the condition that a generated column does not have the value of its expression, or that a CHECK is violated."""
+    expression = stored_expression.stored(text, relation, column)
+    if has_volatile(expression):
+        raise not_supported("a volatile function")
+    value = compiler.compile(expression, columns)
+    return ~F.coalesce(value, F.lit(True)) if column is None else ~value.eqNullSafe(columns[column.name])
 
 
 def _number(frame: DataFrame) -> DataFrame:
@@ -108,6 +127,8 @@ class _Table:
         self.transaction: Transaction = subject.transactions[relation.database]
         keys = [(relation.database, leaf.oid) for leaf in self._leaves()]
         self.readable = not subject.damaged.intersection(keys) and set(keys) <= set(subject.tables)
+        self.unknown: list[str] = []
+        """What `questions` cannot answer, because it needs a session."""
         self.empty = not any(subject.files(key) for key in keys if key in subject.tables)
 
     def _leaves(self) -> list[Relation]:
@@ -119,10 +140,12 @@ class _Table:
             yield from self._find_misplaced()
             return
         for index in self.relation.unique_indexes:
+            what = f'keys of unique index "{index.name}" are there more than once'
             if _calls_users(*index.expressions, index.predicate):
-                continue
-            yield Question((f'keys of unique index "{index.name}" are there more than once',), self._twice(index))
-        tests = self._violations()
+                self.unknown.append(what)
+            else:
+                yield Question((what,), self._twice(index))
+        tests = self._tests()
         if tests:
             counts = [F.sum(F.when(test, 1).otherwise(0)) for test in tests.values()]
             counted = self.transaction.reader.frame(self.relation).agg(F.array(*counts).alias("counts"))
@@ -133,26 +156,37 @@ class _Table:
         keyed = index_key.keyed(self.relation, index, self.transaction.reader.frame(self.relation))
         return _number(keyed.groupBy(*keys).agg(F.count(F.lit(1)).alias("rows")).where("rows > 1"))
 
-    def _violations(self) -> Mapping[str, Column]:
-        columns_by_name = {column.name: F.col(quoted(column.name)) for column in self.relation.columns}
-        tests = {
-            f'rows have NULL in column "{column.name}", which is NOT NULL': columns_by_name[column.name].isNull()
-            for column in self.relation.columns
-            if column.not_null
-        }
-        for column in self.relation.columns:
-            if domain.constrained(column.type_oid) and not _calls_users(*(text for _, text in registry.by_oid(column.type_oid).checks)):
-                broken = [condition for condition, _ in domain.violations(column.type_oid, compiler.plan)(columns_by_name[column.name])]
-                tests[f'rows are outside of the domain of column "{column.name}"'] = functools.reduce(Column.__or__, broken)
-        for column in self.relation.columns:
-            if column.generated is not None and not _calls_users(column.generated):
-                value = compiler.compile(stored_expression.stored(column.generated, self.relation, column), columns_by_name)
-                tests[f'rows do not have the value of generated column "{column.name}"'] = ~value.eqNullSafe(columns_by_name[column.name])
-        for check in self.relation.checks:
-            if check.validated and not _calls_users(check.expression):
-                met = compiler.compile(stored_expression.stored(check.expression, self.relation), columns_by_name)
-                tests[f'rows violate check constraint "{check.name}"'] = ~F.coalesce(met, F.lit(True))
+    def _tests(self) -> dict[str, Column]:
+        """Return the conditions of violations by what they are. Those that only a session can evaluate are in `unknown` afterwards."""
+        tests = {}
+        for what, texts, condition in self._violations():
+            try:
+                if _calls_users(*texts):
+                    raise not_supported("a function that is not built in")
+                tests[what] = condition()
+            except PostgresError as error:
+                if error.sqlstate != "0A000":
+                    raise
+                self.unknown.append(what)
         return tests
+
+    def _violations(self) -> Iterator[tuple[str, Sequence[str], Callable[[], Column]]]:
+        """Yield what rows violate, the expressions of the constraint, and a function that returns the condition of a violation."""
+        relation, columns = self.relation, {column.name: F.col(quoted(column.name)) for column in self.relation.columns}
+        for column in relation.columns:
+            held = columns[column.name]
+            if column.not_null:
+                yield f'rows have NULL in column "{column.name}", which is NOT NULL', (), held.isNull
+            if domain.constrained(column.type_oid):
+                texts = [text for _, text in registry.by_oid(column.type_oid).checks]
+                yield f'rows are outside of the domain of column "{column.name}"', texts, partial(_outside, column.type_oid, held)
+            if column.generated is not None:
+                what = f'rows do not have the value of generated column "{column.name}"'
+                yield what, [column.generated], partial(_differs, column.generated, relation, columns, column)
+        for check in relation.checks:
+            if check.validated:
+                what = f'rows violate check constraint "{check.name}"'
+                yield what, [check.expression], partial(_differs, check.expression, relation, columns)
 
     def _find_misplaced(self) -> Iterator[Question]:
         table = self.transaction.partitioned(self.relation)
