@@ -57,3 +57,17 @@ SELECT oid::regprocedure FROM pg_proc WHERE proname IN ('now', 'G g') ORDER BY o
 RESET search_path;
 SELECT 0::regprocedure, 999::regprocedure, aggtransfn::regprocedure FROM pg_aggregate WHERE aggfnoid = 'bool_and'::regproc;
 DROP SCHEMA rp CASCADE;
+-- Queries that read system relations and tables compare and cast the names of oids as the catalogs do.
+CREATE TABLE parts (a integer) PARTITION BY RANGE (a);
+CREATE TABLE part PARTITION OF parts FOR VALUES FROM (1) TO (10);
+CREATE TABLE one (id integer, name text);
+INSERT INTO one VALUES (1);
+SELECT relname, level, id FROM pg_partition_tree('parts') tree JOIN pg_class c ON c.oid = tree.relid, one ORDER BY 1;
+SELECT level, id FROM pg_partition_tree('parts') tree, one WHERE tree.relid::oid > 0 ORDER BY 1;
+SELECT tree.relid, id FROM pg_partition_tree('parts') tree LEFT JOIN one ON tree.relid = 'part'::regclass ORDER BY level;
+SELECT count(*), sum(level) FROM pg_partition_tree('parts') tree, one WHERE tree.relid IN ('one'::regclass, 'part'::regclass);
+SELECT count(*) FROM one WHERE tableoid = ANY ('{parts,one}'::regclass[]);
+SELECT typname, id FROM pg_type JOIN pg_proc p ON p.oid = typinput, one WHERE typname = 'int4';
+INSERT INTO one SELECT 2, typname FROM pg_type WHERE typinput = 'int4in'::regproc RETURNING *;
+DELETE FROM one WHERE name IN (SELECT typname FROM pg_type WHERE typinput = 'int4in'::regproc) RETURNING id;
+UPDATE one SET id = 3 WHERE EXISTS (SELECT FROM pg_type WHERE typinput = 'int4in'::regproc) RETURNING id;

@@ -26,8 +26,9 @@ from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin, rewriting
 from headgate.expression.binding import literal
 from headgate.expression.binding.context import BindContext
-from headgate.expression.duckdb.value import REGISTERED
+from headgate.expression.duckdb.value import REGISTERED, element_of
 from headgate.expression.node import (
+    ArrayCoerce,
     ArrayExpr,
     BoolExpr,
     BoolKind,
@@ -109,6 +110,8 @@ class Evaluation:
         """The keys of columns that have the sort keys of rows."""
         self.restricted: dict[str, PostgresError] = {}
         """Columns (by key) that the role may not read, with the error to raise."""
+        self.with_oids: set[str] = set()
+        """The keys of columns of reg… types whose oids are in the frame too, under `oid_key`."""
         self.named: set[str] = set()
         """The keys of the columns that the compiled expressions reference."""
         self.counts = Counts()
@@ -258,10 +261,29 @@ class Evaluation:
                 return ColumnRef(type=node.type, name=key, attnum=1, key=key)
             case ColumnRef() if node.attnum == 0:
                 return self._row(node)
+            case Relabel() | ArrayCoerce() | Const():
+                return self._named_object(node)
+            case ColumnRef(name="tableoid", attnum=-6):
+                return replace(node, attnum=1, key=table_oid_keys(node.key)[0])
+            case _:
+                return None
+
+    def _named_object(self, node: Relabel | ArrayCoerce | Const) -> Expression | None:
+        """Return what replaces a literal of a reg… type, or a cast to or from one."""
+        match node:
             case Relabel(type=TypeRef(oid=registry.REGCLASS), arg=ColumnRef(name="tableoid", attnum=-6) as table):
                 return replace(table, type=node.type, name="regclass", attnum=1, key=table_oid_keys(table.key)[1])
             case Relabel(type=TypeRef(oid=registry.OID), arg=Const(type=TypeRef(oid=oid), value=str()) as name) if oid in REGISTERED:
                 return self._of_catalogs(name, node)
+            case Relabel(type=TypeRef(oid=registry.OID), arg=ColumnRef(type=TypeRef(oid=oid)) as shown) if oid in REGISTERED:
+                if shown.key not in self.with_oids:
+                    raise not_supported(f"the oid of a {REGISTERED[oid]} from a subquery is not supported in a query on tables")
+                return replace(shown, type=node.type, key=oid_key(shown.key))
+            case ArrayCoerce(arg=Const(type=TypeRef(oid=oid), value=str()) as names) if element_of(oid) in REGISTERED:
+                return self._of_catalogs(names, node)
+            case ArrayCoerce(arg=ArrayExpr(type=TypeRef(oid=oid)) as names) if element_of(oid) in REGISTERED and not names.nested:
+                oids = [Relabel(type=TypeRef(registry.OID), arg=element, form=node.form) for element in names.elements]
+                return self.prepare(replace(names, type=node.type, elements=tuple(oids)))
             case Relabel(type=TypeRef(oid=registry.OID), arg=Relabel(arg=Expression(type=TypeRef(oid=registry.OID)) as oid_of_name)):
                 return self.prepare(oid_of_name)
             case Const(type=TypeRef(oid=oid), value=str()) if oid in REGISTERED:
@@ -275,8 +297,6 @@ class Evaluation:
                 return constant if number.value is None else self._of_catalogs(constant, constant)
             case Relabel(type=TypeRef(oid=oid), arg=Expression(type=TypeRef(oid=source))) if oid in REGISTERED and source not in REGISTERED:
                 raise not_supported(f"an oid as {REGISTERED[oid]} is not supported in a query on tables")
-            case ColumnRef(name="tableoid", attnum=-6):
-                return replace(node, attnum=1, key=table_oid_keys(node.key)[0])
             case _:
                 return None
 
@@ -338,6 +358,11 @@ class Evaluation:
 def table_oid_keys(key: str) -> tuple[str, str]:
     """Return the keys of the columns that hold tableoid and tableoid::regclass, given the key of tableoid in the scope."""
     return key, f"{key}::regclass"
+
+
+def oid_key(key: str) -> str:
+    """Return the key of the column that holds the oids of a column of a reg… type, given the key of that column."""
+    return f"{key}::oid"
 
 
 def is_membership(term: Expression) -> bool:

@@ -137,7 +137,7 @@ def _relation(planner: Planner, item: RelationItem, reading: Reading) -> Source:
     privilege.readable(planner.transaction.cursor, planner.role, relation)
     permit(planner, relation, locks)
     if relation.oid < registry.FIRST_USER_OID:
-        source = _as_item(system_relation.read(planner, item), item)
+        source = _as_item(system_relation.read(planner, item, item.star), item)
         own = _table_oid_columns(f"{item.tables[0].row_key}.tableoid", planner, relation)
         return replace(source, frame=source.frame.select("*", *own))
     if relation.kind == RelationKind.VIEW:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from headgate.analysis.query import FunctionItem, PlanColumn, SelectItem, every_column, reference
+from headgate.analysis.query import FunctionItem, PlanColumn, SelectItem, reference
 from headgate.commands.query.clause import system_relation
 from headgate.commands.query.plan import Plan, Source, col
 from headgate.commands.query.planner import Planner
@@ -119,9 +119,7 @@ def _by_catalog(planner: Planner, item: FunctionItem) -> Plan:
     if item.lateral is not None:
         raise not_supported("this function of the columns before it is not supported in FROM")
     alone = replace(item, left=None, condition=None, tables=item.tables[-1:], star=item.columns, merged=(), hidden=())
-    plan = system_relation.answer(planner, every_column(alone, item.columns))
-    named = [col(old.key).alias(new.key) for old, new in zip(plan.columns, item.columns, strict=True)]
-    return Plan(plan.frame.select(*named), item.columns)
+    return Plan(system_relation.read(planner, alone, item.columns).frame, item.columns)
 
 
 def expand(planner: Planner, frame: DataFrame, targets: Sequence[SelectItem]) -> tuple[DataFrame, dict[Expression, Expression]]:

@@ -6,15 +6,18 @@ The catalog answers a query of all columns of that relation. Its text result is 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
-from headgate.analysis.query import PlanColumn, Query, RelationItem, every_column
+from headgate.analysis.query import FromItem, PlanColumn, Query, Select, SelectItem, reference
 from headgate.catalog.physical import one
 from headgate.catalog.relation.relation import Relation
+from headgate.commands.query import evaluation
 from headgate.commands.query.plan import Plan
 from headgate.commands.query.planner import Planner
-from headgate.expression.node import TypeRef
+from headgate.expression.duckdb.value import REGISTERED
+from headgate.expression.node import Expression, Form, Relabel, TypeRef
 from headgate.storage.spark.local_relation import local_frame
 from headgate.types import registry
 from headgate.types.resultset import ResultSet
@@ -22,15 +25,23 @@ from headgate.types.storage import arrow_type
 from headgate.types.text.text import read_text
 
 
-def read(planner: Planner, item: RelationItem) -> Plan:
-    return answer(planner, every_column(item, item.star))
+def read(planner: Planner, item: FromItem, columns: Sequence[PlanColumn]) -> Plan:
+    """Return some columns of a FROM item that the catalog can answer by itself, under their own keys.
 
-
-def answer(planner: Planner, query: Query) -> Plan:
-    """Return the rows of a query that the catalog can answer by itself."""
+    A column of regclass or a similar type holds the name. Its oid is in one more column of the frame, for casts and comparisons.
+    """
     from headgate.commands.query.catalog import answer as catalog
 
-    return frame_of(planner, catalog.run(planner, query))
+    named = [column for column in columns if column.type.oid in REGISTERED]
+    oid = TypeRef(registry.OID)
+    further = [PlanColumn(column.name, oid, evaluation.oid_key(column.key)) for column in named]
+    casts = [Relabel(type=oid, arg=reference(column), form=Form.IMPLICIT) for column in named]
+    targets: list[Expression] = [*map(reference, columns), *casts]
+    wanted = (*columns, *further)
+    selected = [SelectItem(column.name, target) for column, target in zip(wanted, targets, strict=True)]
+    plan = frame_of(planner, catalog.run(planner, Query(Select(item, targets=tuple(selected)), wanted)), keys=[c.key for c in wanted])
+    planner.evaluation.with_oids.update(column.key for column in named)
+    return Plan(plan.frame, plan.columns[: len(columns)])
 
 
 def sequence(planner: Planner, relation: Relation) -> Plan:
@@ -49,9 +60,11 @@ def sequence(planner: Planner, relation: Relation) -> Plan:
     return Plan(local_frame(planner.session_spark, pa.table(values, names=[column.key for column in columns])), columns)
 
 
-def frame_of(planner: Planner, result: ResultSet) -> Plan:
-    """Convert a result in text form to a frame in stored types."""
+def frame_of(planner: Planner, result: ResultSet, keys: Sequence[str] = ()) -> Plan:
+    """Convert a result in text form to a frame in stored types. `keys`: those of its columns, if they are to have given ones."""
     columns = columns_of(planner, result)
+    if keys:
+        columns = tuple(replace(column, key=key) for column, key in zip(columns, keys, strict=True))
     return Plan(local_frame(planner.session_spark, stored(columns, list(result.batches))), columns)
 
 
