@@ -7,6 +7,7 @@ from random import Random
 
 import psycopg
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from tests.expression.agreement import SESSION
 from tests.expression.comparison import raised, scope_of
@@ -38,7 +39,9 @@ def bound(expression: str, columns: tuple[tuple[str, str], ...] = COLUMNS) -> Ex
 
 
 def texts(expression: Expression, values: pa.Array) -> list[str | None]:
-    """Return values as a cast to text prints them."""
+    """Return values as a cast to text prints them, which removes the blanks at the end of a char(n)."""
+    if expression.type.oid == registry.BPCHAR:
+        values = pc.utf8_rtrim(values, " ")
     printed = text.write_text(values, expression.type.oid).to_pylist()
     words = {"t": "true", "f": "false"} if expression.type.oid == registry.BOOL else {}
     return [words.get(value, value) for value in printed]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import functools
+import math
 import re
 import zoneinfo
 from collections.abc import Callable
@@ -142,7 +143,10 @@ def _timezone(name: str, text: str) -> str:
 
 def _hours_east(name: str, text: str) -> str:
     """Return hours as SQL counts them, east of Greenwich, as the POSIX zone of that offset."""
-    hours = float.fromhex(text) if "x" in text.lower() else float(text)
+    try:
+        hours = float.fromhex(text) if "x" in text.lower() else float(text)
+    except OverflowError:
+        hours = math.inf
     if not -168 < hours < 168:  # the range of a POSIX zone
         raise invalid(name, text, detail="UTC timezone offset is out of range.")
     seconds = int(hours * 3600)

@@ -287,4 +287,6 @@ def bucket(operand: str, low: str, high: str, count: int) -> int:
         return outer
     offset, width = EXACT.subtract(value, first).copy_abs(), EXACT.subtract(last, first).copy_abs()
     quotient = read(divide(write(EXACT.multiply(offset, Decimal(count))), write(width)))
+    if quotient >= 2**31 - 1:  # only if the division has rounded up
+        raise PostgresError("22003", "integer out of range")
     return int(quotient) + 1

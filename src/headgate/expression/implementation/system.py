@@ -63,10 +63,10 @@ def move_lsn(sign: int, text: str, count: str) -> str:
     if distance.is_infinite():
         raise PostgresError("0A000", "cannot convert infinity to pg_lsn")
     moved = (numeric.add if sign > 0 else numeric.subtract)(str(int(Lsn.parse(text))), count)
-    whole = int(numeric.round_to(moved, 0))
+    whole = Decimal(numeric.round_to(moved, 0))  # int() refuses texts of more than 4,300 digits
     if not 0 <= whole < 1 << 64:
         raise PostgresError("22023", "pg_lsn out of range")
-    return str(Lsn(whole))
+    return str(Lsn(int(whole)))
 
 
 def _type_name(node: Expression, args: Sequence[Value]) -> Value:

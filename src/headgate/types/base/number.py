@@ -166,7 +166,7 @@ def float_of(text: str, oid: int) -> float:
         raise text_column.invalid_syntax(name, text)
     number = match[1].lower()
     if "x" in number:
-        value = float.fromhex(number)
+        value = _from_hexadecimal(number)
     elif "n" in number:
         return float("nan") if "nan" in number else float(number)
     else:
@@ -174,6 +174,13 @@ def float_of(text: str, oid: int) -> float:
     if math.isinf(value) or (value == 0 and re.search("[1-9a-f]", re.split("[ep]", number.replace("0x", ""))[0])):
         raise PostgresError("22003", f'"{match[1]}" is out of range for type {name}')
     return float(value)
+
+
+def _from_hexadecimal(number: str) -> float:
+    try:
+        return float.fromhex(number)
+    except OverflowError:
+        return math.inf
 
 
 def write_integer(values: pa.Array) -> pa.StringArray:
