@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import struct
+from collections.abc import Iterator
+
 import psycopg
 import pytest
 from tests.conftest import Server
@@ -41,6 +45,44 @@ IN = [
     ("(id, a, b) FROM STDIN (FORMAT csv, HEADER)", b'id,a,b\n125,"x\ny",1\n126,"z\nw",5000\n127,v,1\n'),
     ("(id, a, b) FROM STDIN (FORMAT csv, HEADER)", b'id,a,b\n125,"x\ny",1\n1x,"z\nw",1\n'),
     ("(id, b, a) FROM STDIN (FORMAT csv)", b"128,5000," + 120 * b"x"),
+    ("(id, b) FROM STDIN", b"129\tx\n1x\t1\n"),
+    ("(id, b) FROM STDIN (FORMAT csv)", 120 * b"x" + b",1\n"),
+]
+HEADER = b"PGCOPY\n\xff\r\n\0" + struct.pack("!ii", 0, 0)
+
+
+def binary_row(*values: bytes | None) -> bytes:
+    return struct.pack("!h", len(values)) + b"".join(
+        struct.pack("!i", -1) if value is None else struct.pack("!i", len(value)) + value for value in values
+    )
+
+
+WHOLE = binary_row(struct.pack("!i", 1), b"a", None)
+BROKEN = {
+    "no header": b"1\ta\n",
+    "with oids": HEADER[:11] + struct.pack("!ii", 1 << 16, 0),
+    "other flags": HEADER[:11] + struct.pack("!ii", 1 << 17, 0),
+    "negative length of the header": HEADER[:11] + struct.pack("!ii", 0, -3),
+    "too few columns": HEADER + WHOLE + binary_row(b"1234"),
+    "too many columns": HEADER + struct.pack("!h", 7),
+    "short integer": HEADER + WHOLE + binary_row(b"123", b"a", None),
+    "long integer": HEADER + WHOLE + binary_row(b"12345678", b"a", None),
+    "short before a later long one": HEADER + binary_row(b"1234", b"a", b"123") + binary_row(b"12345678", b"a", None),
+    "NULL": HEADER + WHOLE + binary_row(None, b"a", None),
+    "check": HEADER + binary_row(b"1234", b"bad", None),
+    "no character": HEADER + WHOLE + binary_row(b"1234", b"\xff", None),
+    "zero byte": HEADER + WHOLE + binary_row(b"1234", b"a\0b", None),
+    "end in a value": HEADER + WHOLE + WHOLE[:-6],
+    "negative size": HEADER + WHOLE + struct.pack("!h", 3) + struct.pack("!i", -5),
+    "rows behind the end": HEADER + WHOLE + struct.pack("!h", -1) + WHOLE,
+}
+GIVEN_UP = [
+    ("", [b""]),
+    ("", [b"1\ta\t\\N\n2\tb\t\\N\n"]),
+    ("", [b"1\ta\t\\N\n", b"2\tb"]),
+    ("(FORMAT csv)", [b'1,a,\n2,"a\n",\n3,"']),
+    ("(FORMAT binary)", [b""]),
+    ("(FORMAT binary)", [HEADER, WHOLE + WHOLE, WHOLE[:5]]),
 ]
 OUT = [
     "t (id) TO STDOUT (HEADER MATCH)",
@@ -85,6 +127,44 @@ def answered(connection: psycopg.Connection, statement: str, data: bytes | None)
     except psycopg.Error as error:
         diag = error.diag
         return f"{diag.sqlstate} {diag.message_primary} {diag.message_detail} {diag.context}"
+
+
+@pytest.fixture(scope="module")
+def both(node: Server, postgres: Server) -> Iterator[list[psycopg.Connection]]:
+    """Sessions of PostgreSQL and of the node with the table b."""
+    with contextlib.ExitStack() as stack:
+        sessions = [stack.enter_context(psycopg.connect(server.conninfo(server.new_database()))) for server in (postgres, node)]
+        for session in sessions:
+            session.execute("CREATE TABLE b (id int NOT NULL, a text CHECK (a <> 'bad'), t timestamp)")
+            session.commit()
+        yield sessions
+
+
+@pytest.mark.parametrize("data", BROKEN.values(), ids=BROKEN)
+def test_error_in_the_binary_format_names_its_line_and_column(both: list[psycopg.Connection], data: bytes) -> None:
+    expected, actual = [answered(session, "COPY b FROM STDIN (FORMAT binary)", data) for session in both]
+    for session in both:
+        session.rollback()
+    assert actual == expected
+
+
+@pytest.mark.parametrize(("options", "pieces"), GIVEN_UP)
+def test_copy_that_the_client_gives_up_names_the_line(both: list[psycopg.Connection], options: str, pieces: list[bytes]) -> None:
+    def answer(session: psycopg.Connection) -> list[str]:
+        session.pgconn.exec_(b"BEGIN")
+        session.pgconn.exec_(f"COPY b FROM STDIN {options}".encode())
+        for piece in pieces:
+            session.pgconn.put_copy_data(piece)
+        session.pgconn.put_copy_end(b"given up")
+        messages = []
+        while (result := session.pgconn.get_result()) is not None:
+            messages.append(result.error_message.decode())
+        session.pgconn.exec_(b"ROLLBACK")
+        return messages
+
+    expected, actual = map(answer, both)
+    assert "given up" in expected[0]
+    assert actual == expected
 
 
 @pytest.mark.parametrize(

@@ -397,11 +397,6 @@ def rewritten_sublink(
     return replace(node, query=query, test=None if node.test is None else rewriting.rewrite(node.test, in_test))
 
 
-def every_column(source: FromItem, columns: Sequence[PlanColumn]) -> Query:
-    """Return a query that selects these columns of a FROM clause."""
-    return Query(Select(source, targets=tuple(SelectItem(column.name, reference(column)) for column in columns)), tuple(columns))
-
-
 def reference(column: PlanColumn) -> ColumnRef:
     return ColumnRef(type=column.type, name=column.name, attnum=max(column.attnum, 1), key=column.key)
 

@@ -7,9 +7,11 @@ as in PostgreSQL: ``COPY t, line 3, column a: "x"``.
 from __future__ import annotations
 
 import csv
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -18,7 +20,8 @@ from headgate.commands.copy.copy_option import CopyOptions, Header
 from headgate.errors import PostgresError
 from headgate.types import copy_text as copy_format
 from headgate.types.binary.binary import read_binary
-from headgate.types.binary.copy_binary import HEADER_READ, header_length, read_copy_binary
+from headgate.types.binary.copy_binary import HEADER_READ, header_length, read_copy_binary, whole_fields
+from headgate.types.buffers import Bytes, Numbers
 from headgate.types.storage import NO_COLUMN
 from headgate.types.text import text
 from headgate.types.text_column import TextSettings
@@ -28,7 +31,10 @@ PORTION = 16 << 20
 LONGEST = 128 << 20
 """Maximum size of a row in bytes. The node has about ten copies of the data at a time."""
 SHOWN = 100
-"""The number of characters of a line that the context of an error shows (MAX_COPY_DATA_DISPLAY)."""
+"""The number of characters of a line or a value that the context of an error shows (MAX_COPY_DATA_DISPLAY)."""
+
+Reader: TypeAlias = Callable[[int, int], pa.Array]
+"""Reads a column: takes the first row and the number of rows."""
 
 
 class CopyReader:
@@ -43,14 +49,39 @@ class CopyReader:
         """The number of the first line of the rows that were returned last."""
         self._chunk = b""
         """The text of the rows that were returned last."""
+        self._newlines = 0
+        """The number of newlines in the text that was received."""
+        self._held: bytearray | None = None
+        """What was received of the binary format behind its header, but not returned."""
 
     def tables(self, pieces: Iterator[bytes]) -> Iterator[pa.Table]:
-        if self.options.binary:
-            yield from self._binary(pieces)
-        elif self.options.csv:
-            yield from self._csv(pieces)
-        else:
-            yield from self._text(pieces)
+        """Yield the rows. `pieces`: the client's bytes. An error that it raises names the line that was being read."""
+        read = self._binary if self.options.binary else self._csv if self.options.csv else self._text
+        yield from read(self._received(pieces))
+
+    def _received(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        while True:
+            try:
+                piece = next(pieces, None)
+            except PostgresError as error:
+                place = self._place_received()
+                if place is not None:
+                    error.within(place)
+                raise
+            if piece is None:
+                return
+            if not self.options.binary:
+                self._newlines += piece.count(b"\n")
+            yield piece
+
+    def _place_received(self) -> str | None:
+        """Return the context of the row of which the client has sent a part or nothing; None before the header of the binary format."""
+        if not self.options.binary:
+            return f"COPY {self.relation.name}, line {self._newlines + 1}"
+        if self._held is None:
+            return None
+        parsed = read_copy_binary(bytes(self._held), len(self.columns))
+        return self._field(bytes(self._held[parsed.consumed :]), self._line + parsed.row_count)
 
     def place(self, row: int, *, with_text: bool) -> str:
         """Return the context of an error of a row of the last portion, by its index. `with_text`: with the text of its line.
@@ -59,7 +90,7 @@ class CopyReader:
         """
         line = f"COPY {self.relation.name}, line {self._line_of(row)}"
         text = self._record(row).decode() if with_text else ""
-        return f'{line}: "{text[:SHOWN] + "..." if len(text) > SHOWN else text}"' if text else line
+        return f'{line}: "{_shown(text)}"' if text else line
 
     def _line_of(self, row: int) -> int:
         """Return the number of the last line of a row. A row of CSV may have several."""
@@ -243,21 +274,33 @@ class CopyReader:
         return [None if field == self.options.null.encode() else copy_format.unescape(field).decode() for field in fields]
 
     def _read_columns(self, arrays: Sequence[pa.StringArray]) -> Iterator[pa.Table]:
-        typed = []
-        for column, strings in zip(self.columns, arrays, strict=True):
-            try:
-                typed.append(text.read_text(strings, column.type_oid, column.typmod, session=self.forms))
-            except PostgresError as error:
-                row = text.first_refused(strings, column.type_oid, column.typmod, session=self.forms)
-                if row is not None:
-                    shown = strings[row].as_py()
-                    value = f': "{shown}"' if shown is not None else ""
-                    error.within(f"COPY {self.relation.name}, line {self._line_of(row)}, column {column.name}{value}")
-                raise
+        def reader(column: Column, strings: pa.StringArray) -> Reader:
+            return lambda first, count: text.read_text(strings.slice(first, count), column.type_oid, column.typmod, session=self.forms)
+
+        def shown(place: int, row: int) -> str:
+            value = arrays[place][row].as_py()
+            return ": null input" if value is None else f': "{_shown(value)}"'
+
         rows = len(arrays[0]) if arrays else 0
+        readers = [reader(column, strings) for column, strings in zip(self.columns, arrays, strict=True)]
+        typed = self._read_all(readers, rows, shown)
         if rows:
             yield pa.table(typed, names=[column.name for column in self.columns])
         self._line += self._chunk.count(b"\n") if self.options.csv else rows
+
+    def _read_all(self, readers: Sequence[Reader], rows: int, shown: Callable[[int, int], str]) -> list[pa.Array]:
+        """Read all columns. Raise the error of the first row with an invalid value. `shown`: returns the value of a column in a row."""
+        try:
+            return [read(0, rows) for read in readers]
+        except PostgresError:
+            row = _first_refused(readers, rows)
+            for place, (column, read) in enumerate(zip(self.columns, readers, strict=True)):
+                try:
+                    read(row, 1)
+                except PostgresError as error:
+                    line = f"COPY {self.relation.name}, line {self._line_of(row)}"
+                    raise error.within(f"{line}, column {column.name}{shown(place, row)}") from error.__cause__
+            raise
 
     # ---- binary ----------------------------------------------------------------------------------------------
 
@@ -275,6 +318,7 @@ class CopyReader:
             skipped = min(header, len(buffered))
             del buffered[:skipped]
             header -= skipped
+            self._held = buffered
             if len(buffered) >= min(next_size, LONGEST) or ended:
                 ended = ended or (yield from self._binary_rows(buffered))
                 self._check_end(buffered, ended=ended)
@@ -285,7 +329,12 @@ class CopyReader:
         ended = ended or (yield from self._binary_rows(buffered))
         self._check_end(buffered, ended=ended)
         if buffered:
-            raise PostgresError("22P04", "unexpected EOF in COPY data", context=f"COPY {self.relation.name}, line {self._line}")
+            raise PostgresError("22P04", "unexpected EOF in COPY data", context=self._field(bytes(buffered), self._line))
+
+    def _field(self, row: bytes, number: int) -> str:
+        """Return the context of an error of a row that is broken or not whole: its line (`number`), and the column that is not whole."""
+        line, whole = f"COPY {self.relation.name}, line {number}", whole_fields(row, len(self.columns))
+        return line if whole is None or whole == len(self.columns) else f"{line}, column {self.columns[whole].name}"
 
     def _check_end(self, held: bytearray, *, ended: bool) -> None:
         """Raise 22P04 for data after the trailer. The trailer is optional."""
@@ -293,15 +342,49 @@ class CopyReader:
             raise PostgresError("22P04", "received copy data after EOF marker", context=f"COPY {self.relation.name}, line {self._line}")
 
     def _binary_rows(self, held: bytearray) -> Generator[pa.Table, None, bool]:
-        chunk = bytes(held)
-        parsed = read_copy_binary(chunk, len(self.columns))
-        del held[: parsed.consumed]
-        if parsed.row_count:
-            data = np.frombuffer(chunk, np.uint8)
-            arrays = [
-                read_binary(data, starts, lengths, column.type_oid, column.typmod, encoding=self.options.encoding)
-                for column, starts, lengths in zip(self.columns, parsed.starts, parsed.lengths, strict=True)
-            ]
-            yield pa.table(arrays, names=[column.name for column in self.columns])
-            self._line += parsed.row_count
-        return parsed.ended
+        while True:
+            chunk = bytes(held)
+            try:
+                parsed = read_copy_binary(chunk, len(self.columns))
+            except PostgresError as error:
+                raise error.within(self._field(chunk, self._line)) from error.__cause__
+            del held[: parsed.consumed]
+            if parsed.row_count:
+                data = np.frombuffer(chunk, np.uint8)
+                places = zip(self.columns, parsed.starts, parsed.lengths, strict=True)
+                readers = [self._binary_reader(data, *place) for place in places]
+                arrays = self._read_all(readers, parsed.row_count, lambda place, row: "")
+                yield pa.table(arrays, names=[column.name for column in self.columns])
+                self._line += parsed.row_count
+            if parsed.ended or not parsed.row_count:
+                return parsed.ended
+
+    def _binary_reader(self, data: Bytes, column: Column, starts: Numbers, lengths: npt.NDArray[np.int32]) -> Reader:
+        oid, typmod, encoding = column.type_oid, column.typmod, self.options.encoding
+
+        def read(first: int, count: int) -> pa.Array:
+            rows = slice(first, first + count)
+            return read_binary(data, starts[rows], lengths[rows], oid, typmod, encoding=encoding)
+
+        return read
+
+
+def _first_refused(readers: Sequence[Reader], rows: int) -> int:
+    """Return the first row in which a column has an invalid value. It is found by bisection."""
+    low, high = 0, rows
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if all(_reads(read, low, middle - low) for read in readers) else (low, middle)
+    return low
+
+
+def _reads(read: Reader, first: int, count: int) -> bool:
+    try:
+        read(first, count)
+    except PostgresError:
+        return False
+    return True
+
+
+def _shown(value: str) -> str:
+    return value[:SHOWN] + "..." if len(value) > SHOWN else value

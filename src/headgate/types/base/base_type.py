@@ -54,11 +54,16 @@ class Wire:
         return utf8(raw) if self.encoding.unicode else decoded(raw, self.encoding).cast(pa.string())
 
     def rows(self, width: int) -> Bytes:
-        """Return the bytes of values of size `width`, one row each; a NULL is a row of zeros. Raise 22P03 for another size."""
+        """Return the bytes of values of size `width`, one row each; a NULL is a row of zeros.
+
+        Raise 08P01 for a value with fewer bytes, 22P03 for one with more, for the first one if there are several.
+        """
         wrong = self.sizes != width
         if self.mask is not None:
             wrong &= self.mask
         if wrong.any():
+            if self.sizes[wrong][0] < width:
+                raise PostgresError("08P01", "insufficient data left in message")
             raise PostgresError("22P03", "incorrect binary data format")
         if self.mask is None:
             return buffers.rows_at(self.data, self.starts, width)

@@ -55,18 +55,21 @@ def header_length(chunk: bytes | memoryview) -> int | None:
         raise PostgresError("22P04", "COPY file signature not recognized")
     if len(head) < HEADER_READ:
         return None
-    if int.from_bytes(head[11:15], "big") & 0xFFFF0000 and int.from_bytes(head[11:15], "big") & 0xFFFE0000:
+    critical = int.from_bytes(head[11:13], "big")
+    if critical & 1:
+        raise PostgresError("22P04", "invalid COPY file header (WITH OIDS)")
+    if critical:
         raise PostgresError("22P04", "unrecognized critical flags in COPY file header")
     extension = int.from_bytes(head[15:19], "big", signed=True)
     if extension < 0:
-        raise PostgresError("22P04", "invalid COPY file header (wrong length)")
+        raise PostgresError("22P04", "invalid COPY file header (missing length)")
     return HEADER_READ + extension
 
 
 def read_copy_binary(chunk: bytes | memoryview | Bytes, columns: int, *, at: int = 0) -> CopyRows:
     """Find the whole rows of a chunk from byte `at` (the end of the header, or 0 in a later chunk).
 
-    Raise 22P04 for a row with another number of columns or a negative length.
+    Raise 22P04 if the first row has another number of columns or a negative length. A later row like this is left for the next call.
     """
     data = chunk if isinstance(chunk, np.ndarray) else np.frombuffer(chunk, np.uint8)
     blocks: list[tuple[Numbers, ...]] = []
@@ -77,6 +80,8 @@ def read_copy_binary(chunk: bytes | memoryview | Bytes, columns: int, *, at: int
             break
         if count == -1:
             place, ended = place + 2, True
+            break
+        if blocks and (count != columns or _refused(data, _fields(data, place, columns)[1])):
             break
         if count != columns:
             raise PostgresError("22P04", f"row field count is {count}, expected {columns}")
@@ -103,20 +108,47 @@ def _length_at(data: Bytes, positions: Numbers) -> Numbers:
     return (value ^ 0x80000000) - 0x80000000
 
 
+def whole_fields(row: bytes, columns: int) -> int | None:
+    """Return how many fields at the begin of a row are whole, or None if it has not this number of columns."""
+    if len(row) < 2 or int.from_bytes(row[:2], "big", signed=True) != columns:
+        return None
+    return _fields(np.frombuffer(row, np.uint8), 0, columns)[0]
+
+
+def _fields(data: Bytes, place: int, columns: int) -> tuple[int, int]:
+    """Return how many fields of the row at `place` are whole, and where the last of them ends."""
+    place += 2
+    for field in range(columns):
+        size = _size_at(data, place)
+        if size is None or _refused(data, place) or place + 4 + max(size, 0) > len(data):
+            return field, place
+        place += 4 + max(size, 0)
+    return columns, place
+
+
+def _size_at(data: Bytes, place: int) -> int | None:
+    return int.from_bytes(data[place : place + 4].tobytes(), "big", signed=True) if place + 4 <= len(data) else None
+
+
+def _refused(data: Bytes, place: int) -> PostgresError | None:
+    """Return the error for the size of the field at `place`, if PostgreSQL refuses it."""
+    size = _size_at(data, place)
+    if size is None or -1 <= size < ALLOCATED:
+        return None
+    if size < -1:
+        return PostgresError("22P04", "invalid field size")
+    return PostgresError("54000", "out of memory", detail=f"Cannot enlarge string buffer containing 0 bytes by {size} more bytes.")
+
+
 def _row_end(data: Bytes, place: int, columns: int) -> int | None:
     """Return the end of the row at `place`, or None if it is incomplete."""
-    place += 2
-    for _ in range(columns):
-        if place + 4 > len(data):
-            return None
-        size = int.from_bytes(data[place : place + 4].tobytes(), "big", signed=True)
-        if size < -1:
-            raise PostgresError("22P04", "invalid field size")
-        if size >= ALLOCATED:
-            detail = f"Cannot enlarge string buffer containing 0 bytes by {size} more bytes."
-            raise PostgresError("54000", "out of memory", detail=detail)
-        place += 4 + max(size, 0)
-    return place if place <= len(data) else None
+    whole, end = _fields(data, place, columns)
+    if whole == columns:
+        return end
+    error = _refused(data, end)
+    if error is not None:
+        raise error
+    return None
 
 
 def _one_shape(data: Bytes, place: int, end: int, columns: int) -> tuple[Numbers, int] | None:
