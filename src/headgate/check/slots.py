@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 
 from headgate.catalog.physical import rows
@@ -11,7 +10,7 @@ from headgate.catalog.replication.slot import Slot
 from headgate.check.finding import Finding, error
 from headgate.check.subject import Subject
 from headgate.lsn import Lsn
-from headgate.storage.transaction.log import LSN_PER_CHANGE
+from headgate.storage.transaction.log import LSN_PER_CHANGE, EntryKind, length
 
 _DROP = "drop the slot, and copy its subscriber's tables anew"
 
@@ -42,18 +41,25 @@ def impossible(slot: Slot, end: Lsn) -> Iterator[str]:
 
 
 def _gap(subject: Subject, needed: Lsn) -> Lsn | None:
-    """Return where the log after a position has a gap, or None. An entry's first position is that of its first write, or of its commit."""
+    """Return where the log after a position has a gap, or None."""
     entries = rows(
         subject.cursor,
-        "SELECT coalesce(min(w.lsn), any_value(e.commit_lsn)), e.end_lsn, any_value(e.kind) = 'message' AND min(w.lsn) IS NULL"
-        " FROM hg.log_entry e LEFT JOIN hg.log_write w USING (commit_lsn) WHERE e.end_lsn > ? GROUP BY e.end_lsn ORDER BY e.end_lsn",
+        "SELECT e.commit_lsn, e.end_lsn, any_value(e.kind), min(w.lsn), sum(w.changes)::BIGINT, sum(w.bytes)::BIGINT"
+        " FROM hg.log_entry e LEFT JOIN hg.log_write w USING (commit_lsn) WHERE e.end_lsn > ? GROUP BY ALL ORDER BY e.end_lsn",
         [int(needed)],
     )
     if not entries:
         return None if needed >= subject.end else needed
-    if entries[0][0] - LSN_PER_CHANGE > needed and not entries[0][2]:
-        return needed
-    for (_, end, _), (first, _, switched) in itertools.pairwise(entries):
-        if first - LSN_PER_CHANGE > end and not switched:  # pg_switch_wal leaves a gap
-            return Lsn(end)
+    reached = int(needed)
+    for commit, end, kind, written, changes, size in entries:
+        match kind, written:
+            case EntryKind.MESSAGE, None:  # pg_switch_wal leaves a gap
+                first = reached
+            case EntryKind.MESSAGE, _:  # its write has the LSN of the entry's end
+                first = commit - length(changes, size)
+            case _:
+                first = commit if written is None else written
+        if first - LSN_PER_CHANGE > reached:
+            return Lsn(reached)
+        reached = end
     return None

@@ -210,6 +210,11 @@ class TableVersion:
     dropped: bool = False
 
 
+def length(changes: int, size: int) -> int:
+    """Return how many positions of the log a write of so many changes and bytes takes."""
+    return _LSN_OF_WRITE + max(LSN_PER_CHANGE * _ROWS_PER_CHANGE * max(changes, 1), -(-size // 8) * 8)
+
+
 class TransactionLog:
     """The log in memory and in the catalog's file. All methods are thread-safe; `append` only under the commit lock."""
 
@@ -262,7 +267,7 @@ class TransactionLog:
         placed = []
         for write in writes:
             placed.append(replace(write, lsn=Lsn(lsn), seen=max(write.seen, slot_created)))
-            lsn += _LSN_OF_WRITE + max(LSN_PER_CHANGE * _ROWS_PER_CHANGE * max(write.changes, 1), -(-write.bytes // 8) * 8)
+            lsn += length(write.changes, write.bytes)
         commit_lsn = Lsn(lsn)
         return LogEntry(
             commit_lsn=commit_lsn,
