@@ -279,7 +279,7 @@ def test_java_is_launched_with_its_stderr_and_closed() -> None:
         "assert not gateway.is_open()\nread_end, write_end = os.pipe()\n"
         "gateway.launch(write_end)\nos.close(write_end)\n"
         "session = SparkSession.builder.master('local[1]').getOrCreate()\ncontext = session.sparkContext\n"
-        "process = gateway.process(context)\nsession.stop()\ngateway.close(context, 60)\n"
+        "process = gateway.process(context)\nsession.stop()\ngateway.close(context)\n"
         "assert process.poll() is not None\nassert b'WARN' in os.fdopen(read_end, 'rb').read()\n"
     )
     completed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
