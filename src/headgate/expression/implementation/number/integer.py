@@ -65,9 +65,12 @@ def _all_known(columns: Sequence[Column]) -> Column:
     return functools.reduce(Column.__and__, [F.isnotnull(column) for column in columns]) if columns else F.lit(True)
 
 
-def by_zero(a: Column, b: Column) -> Column:
-    """Return whether a value is divided by zero. The left operand is evaluated first, as in PostgreSQL."""
-    return F.isnotnull(a) & (b == F.lit(0))
+def by_zero(a: Column, b: Column, zero: Column | None = None) -> Column:
+    """Return whether a value is divided by zero. The left operand is evaluated first, as in PostgreSQL.
+
+    `zero`: of the type of a decimal. Compared with a plain 0, one with 38 fraction digits would lose its last digit.
+    """
+    return F.isnotnull(a) & (b == (F.lit(0) if zero is None else zero))
 
 
 def _division(rep: Rep) -> SparkForm:

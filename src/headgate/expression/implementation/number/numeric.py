@@ -106,7 +106,7 @@ def _modulo(node: Expression, args: Sequence[Value]) -> Value:
 
         def build(dividend: Column, divisor: Column) -> Column:
             a, b = dividend.cast(target), divisor.cast(target)
-            return F.when(by_zero(a, b), division_by_zero()).otherwise((a % b).cast(target))
+            return F.when(by_zero(a, b, F.lit(0).cast(target)), division_by_zero()).otherwise((a % b).cast(target))
 
         return of_columns(decimal(whole + scale, scale), build, *args)
     return exactly(numeric.modulo, args)
