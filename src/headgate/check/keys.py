@@ -25,7 +25,7 @@ from headgate.check.finding import Finding, FindingSeverity, error, notice
 from headgate.check.subject import Subject
 from headgate.commands import stored_expression
 from headgate.commands.constraint import index_key, reference_key
-from headgate.errors import PostgresError, not_supported
+from headgate.errors import PostgresError
 from headgate.expression import builtin
 from headgate.expression.implementation.system import has_volatile
 from headgate.expression.spark import compiler, domain
@@ -105,13 +105,23 @@ def _outside(type_oid: int, held: Column) -> Column:
     return functools.reduce(Column.__or__, [broken for broken, _ in domain.violations(type_oid, compiler.plan)(held)])
 
 
-def _differs(text: str, relation: Relation, columns: Mapping[str, Column], column: TableColumn | None = None) -> Column:
-    """Return the condition that a generated column does not have the value of its expression, or that a CHECK is violated."""
+def _differs(text: str, relation: Relation, columns: Mapping[str, Column], column: TableColumn | None = None) -> Column | None:
+    """Return the condition that a generated column does not have its value or that a CHECK is violated. None for a volatile expression."""
     expression = stored_expression.stored(text, relation, column)
     if has_volatile(expression):
-        raise not_supported("a volatile function")
+        return None
     value = compiler.compile(expression, columns)
     return ~F.coalesce(value, F.lit(True)) if column is None else ~value.eqNullSafe(columns[column.name])
+
+
+def _without_session(condition: Callable[[], Column | None]) -> Column | None:
+    """Return a condition, or None if it cannot be compiled without a session."""
+    try:
+        return condition()
+    except PostgresError as error:
+        if error.sqlstate != "0A000":
+            raise
+        return None
 
 
 def _number(frame: DataFrame) -> DataFrame:
@@ -128,7 +138,7 @@ class _Table:
         keys = [(relation.database, leaf.oid) for leaf in self._leaves()]
         self.readable = not subject.damaged.intersection(keys) and set(keys) <= set(subject.tables)
         self.unknown: list[str] = []
-        """What `questions` cannot answer, because it needs a session."""
+        """The rules that `questions` leaves out because they need a session."""
         self.empty = not any(subject.files(key) for key in keys if key in subject.tables)
 
     def _leaves(self) -> list[Relation]:
@@ -160,17 +170,14 @@ class _Table:
         """Return the conditions of violations by what they are. Those that only a session can evaluate are in `unknown` afterwards."""
         tests = {}
         for what, texts, condition in self._violations():
-            try:
-                if _calls_users(*texts):
-                    raise not_supported("a function that is not built in")
-                tests[what] = condition()
-            except PostgresError as error:
-                if error.sqlstate != "0A000":
-                    raise
+            test = None if _calls_users(*texts) else _without_session(condition)
+            if test is None:
                 self.unknown.append(what)
+            else:
+                tests[what] = test
         return tests
 
-    def _violations(self) -> Iterator[tuple[str, Sequence[str], Callable[[], Column]]]:
+    def _violations(self) -> Iterator[tuple[str, Sequence[str], Callable[[], Column | None]]]:
         """Yield what rows violate, the expressions of the constraint, and a function that returns the condition of a violation."""
         relation, columns = self.relation, {column.name: F.col(quoted(column.name)) for column in self.relation.columns}
         for column in relation.columns:
