@@ -77,7 +77,7 @@ class _Order(Enum):
 
 
 class _Known(Enum):
-    """What is known of a column for which the statistics of a file have no bounds: nothing, or that all its values are NULL."""
+    """Why the statistics of a file have no bounds of a column: they do not name it, or all its values are NULL."""
 
     NOTHING = auto()
     NO_VALUES = auto()
