@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -33,9 +32,6 @@ LONGEST = 128 << 20
 SHOWN = 100
 """The number of characters of a line or a value that the context of an error shows (MAX_COPY_DATA_DISPLAY)."""
 
-Reader: TypeAlias = Callable[[int, int], pa.Array]
-"""Reads a column: takes the first row and the number of rows."""
-
 
 class CopyReader:
     """The reader of one COPY FROM."""
@@ -52,7 +48,7 @@ class CopyReader:
         self._newlines = 0
         """The number of newlines in the text that was received."""
         self._held: bytearray | None = None
-        """What was received of the binary format behind its header, but not returned."""
+        """The received bytes of the binary format after its header that are not yet rows. None before the header."""
 
     def tables(self, pieces: Iterator[bytes]) -> Iterator[pa.Table]:
         """Yield the rows. `pieces`: the client's bytes. An error that it raises names the line that was being read."""
@@ -274,26 +270,28 @@ class CopyReader:
         return [None if field == self.options.null.encode() else copy_format.unescape(field).decode() for field in fields]
 
     def _read_columns(self, arrays: Sequence[pa.StringArray]) -> Iterator[pa.Table]:
-        def reader(column: Column, strings: pa.StringArray) -> Reader:
-            return lambda first, count: text.read_text(strings.slice(first, count), column.type_oid, column.typmod, session=self.forms)
-
         def shown(place: int, row: int) -> str:
             value = arrays[place][row].as_py()
             return ": null input" if value is None else f': "{_shown(value)}"'
 
         rows = len(arrays[0]) if arrays else 0
-        readers = [reader(column, strings) for column, strings in zip(self.columns, arrays, strict=True)]
+        readers = [
+            text.reader(strings, column.type_oid, column.typmod, session=self.forms)
+            for column, strings in zip(self.columns, arrays, strict=True)
+        ]
         typed = self._read_all(readers, rows, shown)
         if rows:
             yield pa.table(typed, names=[column.name for column in self.columns])
         self._line += self._chunk.count(b"\n") if self.options.csv else rows
 
-    def _read_all(self, readers: Sequence[Reader], rows: int, shown: Callable[[int, int], str]) -> list[pa.Array]:
+    def _read_all(self, readers: Sequence[text.ColumnReader], rows: int, shown: Callable[[int, int], str]) -> list[pa.Array]:
         """Read all columns. Raise the error of the first row with an invalid value. `shown`: returns the value of a column in a row."""
         try:
             return [read(0, rows) for read in readers]
         except PostgresError:
-            row = _first_refused(readers, rows)
+            row = text.first_refused(readers, rows)
+            if row is None:
+                raise
             for place, (column, read) in enumerate(zip(self.columns, readers, strict=True)):
                 try:
                     read(row, 1)
@@ -359,7 +357,7 @@ class CopyReader:
             if parsed.ended or not parsed.row_count:
                 return parsed.ended
 
-    def _binary_reader(self, data: Bytes, column: Column, starts: Numbers, lengths: npt.NDArray[np.int32]) -> Reader:
+    def _binary_reader(self, data: Bytes, column: Column, starts: Numbers, lengths: npt.NDArray[np.int32]) -> text.ColumnReader:
         oid, typmod, encoding = column.type_oid, column.typmod, self.options.encoding
 
         def read(first: int, count: int) -> pa.Array:
@@ -367,23 +365,6 @@ class CopyReader:
             return read_binary(data, starts[rows], lengths[rows], oid, typmod, encoding=encoding)
 
         return read
-
-
-def _first_refused(readers: Sequence[Reader], rows: int) -> int:
-    """Return the first row in which a column has an invalid value. It is found by bisection."""
-    low, high = 0, rows
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if all(_reads(read, low, middle - low) for read in readers) else (low, middle)
-    return low
-
-
-def _reads(read: Reader, first: int, count: int) -> bool:
-    try:
-        read(first, count)
-    except PostgresError:
-        return False
-    return True
 
 
 def _shown(value: str) -> str:

@@ -25,7 +25,7 @@ from headgate.types import buffers, registry, sortkey
 from headgate.types.binary.binary import read_binary
 from headgate.types.buffers import Mask
 from headgate.types.storage import arrow_type
-from headgate.types.text.text import first_refused, read_text, write_text
+from headgate.types.text.text import first_refused, read_text, reader, write_text
 from headgate.types.text_column import PLAIN
 from headgate.types.text_column import TextSettings as Forms
 
@@ -189,7 +189,7 @@ def _check_equality(columns: Sequence[Column], fields: Sequence[pa.Array], chang
 def _locate(changes: decode.Changes, values: pa.Array, column: Column, name: str, place: ApplyPlace, session: InputSettings) -> None:
     place.column = name
     if pa.types.is_string(values.type):
-        row = first_refused(values, column.type_oid, column.typmod, session=session.forms)
+        row = first_refused([reader(values, column.type_oid, column.typmod, session=session.forms)], len(values))
         if row is not None:
             place.message = conflict.MESSAGES[chr(changes.op[row])]
 

@@ -29,7 +29,7 @@ from headgate.types.binary.copy_binary import header_length, read_copy_binary
 from headgate.types.copy_text import read_copy_text
 from headgate.types.registry import TypeKind
 from headgate.types.storage import arrow_type
-from headgate.types.text.text import first_refused, read_text
+from headgate.types.text.text import first_refused, read_text, reader
 from headgate.walreceiver.connection import PublisherConnection, literal
 from headgate.walreceiver.remote import RemoteColumn, RemoteRelation, copy_command
 
@@ -84,7 +84,8 @@ class CopyTarget:
                     read_text(texts[source], column.type_oid, column.typmod, session=self.session.forms, registry=self.session.types)
                 )
             except PostgresError as error:
-                row = first_refused(texts[source], column.type_oid, column.typmod, session=self.session.forms)
+                read = reader(texts[source], column.type_oid, column.typmod, session=self.session.forms)
+                row = first_refused([read], len(texts[source]))
                 value = "" if row is None else f': "{texts[source][row].as_py()}"'
                 raise error.within(f"COPY {self.local.name}, line {line + (row or 0)}, column {column.name}{value}") from error
         return self._table(fields)

@@ -81,12 +81,13 @@ def read_copy_binary(chunk: bytes | memoryview | Bytes, columns: int, *, at: int
         if count == -1:
             place, ended = place + 2, True
             break
-        if blocks and (count != columns or _refused(data, _fields(data, place, columns)[1])):
-            break
+        whole, end = _fields(data, place, columns)
+        error = _refused(data, end) if whole < columns else None
         if count != columns:
-            raise PostgresError("22P04", f"row field count is {count}, expected {columns}")
-        end = _row_end(data, place, columns)
-        if end is None:
+            error = PostgresError("22P04", f"row field count is {count}, expected {columns}")
+        if error is not None and not blocks:
+            raise error
+        if error is not None or whole < columns:
             break
         if end - place > _WINDOW:
             starts, place = np.array([place], np.int64), end
@@ -138,17 +139,6 @@ def _refused(data: Bytes, place: int) -> PostgresError | None:
     if size < -1:
         return PostgresError("22P04", "invalid field size")
     return PostgresError("54000", "out of memory", detail=f"Cannot enlarge string buffer containing 0 bytes by {size} more bytes.")
-
-
-def _row_end(data: Bytes, place: int, columns: int) -> int | None:
-    """Return the end of the row at `place`, or None if it is incomplete."""
-    whole, end = _fields(data, place, columns)
-    if whole == columns:
-        return end
-    error = _refused(data, end)
-    if error is not None:
-        raise error
-    return None
 
 
 def _one_shape(data: Bytes, place: int, end: int, columns: int) -> tuple[Numbers, int] | None:

@@ -11,6 +11,9 @@ knows user types (enums), without it only the built-in types are known. An unkno
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -162,20 +165,33 @@ def styled(texts: pa.StringArray, oid: int, typmod: int, session: TextSettings) 
     return write_text(read_text(texts, oid, typmod), oid, session=session)
 
 
-def first_refused(strings: pa.StringArray, oid: int, typmod: int, *, session: TextSettings) -> int | None:
-    """Return the row of the first value that `read_text` rejects, or None, for the CONTEXT of COPY. It is found by bisection."""
-    low, high = 0, len(strings)
-    if _reads(strings, oid, typmod, session):
+ColumnReader: TypeAlias = Callable[[int, int], pa.Array]
+"""Reads so many values of a column (second argument) from a row on (first argument)."""
+
+
+def reader(strings: pa.StringArray, oid: int, typmod: int, *, session: TextSettings) -> ColumnReader:
+    """Return a reader of text forms."""
+    return lambda first, count: read_text(strings.slice(first, count), oid, typmod, session=session)
+
+
+def first_refused(readers: Sequence[ColumnReader], rows: int) -> int | None:
+    """Return the first row with a value that the reader of its column rejects, or None, for the CONTEXT of an error.
+
+    It is found by bisection.
+    """
+    low, high = 0, rows
+    if _all_read(readers, 0, rows):
         return None
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if _reads(strings.slice(low, middle - low), oid, typmod, session) else (low, middle)
+        low, high = (middle, high) if _all_read(readers, low, middle - low) else (low, middle)
     return low
 
 
-def _reads(strings: pa.StringArray, oid: int, typmod: int, session: TextSettings) -> bool:
+def _all_read(readers: Sequence[ColumnReader], first: int, count: int) -> bool:
     try:
-        read_text(strings, oid, typmod, session=session)
+        for read in readers:
+            read(first, count)
     except PostgresError:
         return False
     return True
