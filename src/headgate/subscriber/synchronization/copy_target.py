@@ -201,7 +201,7 @@ class CopyTask:
             connection.query(f"SET TRANSACTION SNAPSHOT {literal(self.snapshot)}")
             connection.query(f"SET LOCAL lock_timeout = '{LOCK_WAIT}'")
             rest = b""
-            begun = False
+            begun = ended = False
             for piece in connection.copy_out(command, PIECE // 2):
                 rest += piece
                 at = 0
@@ -213,7 +213,9 @@ class CopyTask:
                 parsed = read_copy_binary(rest, len(target.remote.columns), at=at)
                 if parsed.row_count:
                     yield target.of_binary(np.frombuffer(rest, np.uint8), parsed.starts, parsed.lengths), len(piece)
-                rest = rest[parsed.consumed :]
+                rest, ended = rest[parsed.consumed :], parsed.ended
+            if not ended:
+                raise PostgresError("22P04", "unexpected EOF in COPY data")
 
 
 def lock(reader: PublisherConnection, published: RemoteRelation) -> None:
